@@ -1,0 +1,141 @@
+"""The Rust core. Everything here is re-exported by `kvcache`; import it from there."""
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self, final, overload
+
+from kvcache.types import StreamName, StreamStatus, Tier, TokenIds
+
+__version__: str
+
+@final
+class StreamSpec:
+    """One rank of one instance, to be followed. Endpoints are `tcp://host:port`."""
+
+    def __new__(
+        cls,
+        *,
+        instance_name: str,
+        endpoint: str,
+        replay_endpoint: str,
+        dp_rank: int = 0,
+        block_size: int = 128,
+        topic: str = "",
+        hash_seed: int = 1024,
+    ) -> Self: ...
+
+@final
+class Match:
+    """What one stream holds of a prompt (spec: query). Token counts are multiples of the block size."""
+
+    @property
+    def instance_name(self) -> str: ...
+    @property
+    def dp_rank(self) -> int: ...
+    @property
+    def synchronized(self) -> bool: ...
+    @property
+    def sequence(self) -> int | None: ...
+    @property
+    def device_hit_tokens(self) -> int: ...
+    @property
+    def host_only_hit_tokens(self) -> int: ...
+    @property
+    def reusable_prefix_tokens(self) -> int: ...
+    @property
+    def device_blocks(self) -> int: ...
+    @property
+    def host_blocks(self) -> int: ...
+    @property
+    def error(self) -> str: ...
+
+@final
+class Matches(Sequence[Match]):
+    """One `Match` a stream, by instance name, then rank; built when asked for."""
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Match: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> list[Match]: ...
+    def __iter__(self) -> Iterator[Match]: ...
+
+@final
+class BlockKeys:
+    """A prompt's full blocks, hashed once (spec: content keys)."""
+
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def hash_seed(self) -> int: ...
+    @property
+    def block_hashes(self) -> bytes:
+        """16 little-endian bytes a block: XXH3-128 of its tokens."""
+    @property
+    def content_keys(self) -> bytes:
+        """16 little-endian bytes a block: XXH3-128 of the parent's content key and the block hash."""
+    def __len__(self) -> int: ...
+
+def block_keys(token_ids: TokenIds, block_size: int = 128, hash_seed: int = 1024) -> BlockKeys:
+    """Hashes a prompt's full blocks. Raises `TokenIdsError`; `ValueError` for a block size of 0."""
+
+class PrefixIndex:
+    """The index alone, without network. Thread-safe; queries release the GIL and never wait for writers."""
+
+    def __new__(
+        cls, block_size: int = 128, *, hash_seed: int = 1024, max_blocks_per_stream: int = 262144
+    ) -> Self: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def hash_seed(self) -> int: ...
+    def store(
+        self,
+        stream: StreamName,
+        block_hashes: Sequence[int],
+        token_ids: TokenIds | None = None,
+        parent: int | None = None,
+        tier: Tier = "gpu",
+    ) -> None:
+        """Stores consecutive blocks; without token ids, copies of known ones. Raises `StoreError`."""
+    def remove(self, stream: StreamName, block_hashes: Sequence[int], tier: Tier = "gpu") -> None:
+        """Takes the copies of one tier away. Unknown hashes and absent copies are harmless."""
+    def clear(self, stream: StreamName) -> None:
+        """Forgets every block of the stream."""
+    def discard_stream(self, stream: StreamName) -> None:
+        """Takes the stream out of the index and of answers."""
+    def query(self, token_ids: TokenIds | BlockKeys) -> Matches: ...
+
+class Directory:
+    """Follows streams and answers queries. Subclassed by `kvcache.Directory`, which takes a configuration."""
+
+    def __new__(
+        cls,
+        streams: Sequence[StreamSpec],
+        *,
+        max_streams: int = 128,
+        max_blocks_per_stream: int = 262144,
+        max_message_bytes: int = 8388608,
+        max_buffered_bytes: int = 16777216,
+        replay_timeout_ms: int = 2000,
+        resync_interval_ms: int = 30000,
+    ) -> Self: ...
+    def query(self, token_ids: TokenIds | BlockKeys) -> Matches:
+        """Who holds how much of a prompt. Raises `TokenIdsError`, `ClosedError`."""
+    def query_json(self, body: bytes) -> bytes:
+        """Answers a request body `{"token_ids":[…]}` with the response body. Raises `RequestError`."""
+    def streams(self) -> list[StreamStatus]: ...
+    def wait_synchronized(self, timeout: float | None = None) -> None:
+        """Blocks until every stream is synchronized. Raises `WaitTimeoutError` after `timeout` seconds."""
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None:
+        """Stops every task and thread; under a second. A second call does nothing."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...

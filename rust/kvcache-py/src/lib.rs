@@ -1,0 +1,1 @@
+//! `kvcache._core`: the binding.

@@ -1,0 +1,1 @@
+//! A bounded ZMTP 3.x client (work in progress).
