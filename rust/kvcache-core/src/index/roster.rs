@@ -1,0 +1,112 @@
+//! Who is in the index, and which view slots are free, live or waiting.
+//!
+//! A flipped-away slot may still be read by a query that holds an older slot map. It is *retired*
+//! until every map swapped out up to then is gone, then its bits are cleared, then it is free. All of
+//! it is behind one lock that queries never take; clearing bits is left to the caller, outside it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+
+use super::ledger::Ledger;
+use super::row::Row;
+use super::slot_map::SlotMap;
+use super::slot_mask::{Slot, SlotMask};
+use crate::model::StreamKey;
+
+/// A view's bits, to be cleared when nobody can see them.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    pub(super) slot: Slot,
+    /// Still says which bits they are, so that retiring a view costs nothing.
+    pub(super) ledger: Ledger,
+}
+
+#[derive(Debug)]
+pub(super) struct Roster {
+    /// In the order of answers.
+    rows: Vec<Row>,
+    free: SlotMask,
+    /// Numbers the flips.
+    epoch: u64,
+    /// Maps that were swapped out and that some query may hold, oldest first, with their epochs.
+    seen: VecDeque<(u64, Weak<SlotMap>)>,
+    /// With the epoch of the flip that took the slot away.
+    retired: Vec<(u64, Leftovers)>,
+}
+
+impl Roster {
+    pub(super) fn new() -> Self {
+        Self {
+            rows: Vec::new(),
+            free: SlotMask::ALL,
+            epoch: 0,
+            seen: VecDeque::new(),
+            retired: Vec::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn contains(&self, key: &StreamKey) -> bool {
+        self.position(key).is_ok()
+    }
+
+    pub(super) fn take_slot(&mut self) -> Option<Slot> {
+        let slot = self.free.iter().next()?;
+        self.free.remove(slot);
+        Some(slot)
+    }
+
+    pub(super) fn free_slot(&mut self, slot: Slot) {
+        self.free.insert(slot);
+    }
+
+    /// Adds or replaces the stream's row.
+    pub(super) fn put(&mut self, row: Row) {
+        match self.position(&row.key) {
+            Ok(position) => self.rows[position] = row,
+            Err(position) => self.rows.insert(position, row),
+        }
+    }
+
+    pub(super) fn take_out(&mut self, key: &StreamKey) {
+        if let Ok(position) = self.position(key) {
+            self.rows.remove(position);
+        }
+    }
+
+    /// Shows the rows as they are to every query that starts from now on; `leftovers` is no longer among them.
+    pub(super) fn flip(&mut self, published: &ArcSwap<SlotMap>, leftovers: Option<Leftovers>) {
+        let old = published.swap(Arc::new(SlotMap::new(&self.rows)));
+        self.epoch += 1;
+        self.seen.push_back((self.epoch, Arc::downgrade(&old)));
+        self.retired
+            .extend(leftovers.map(|leftovers| (self.epoch, leftovers)));
+    }
+
+    /// Retired slots that nobody can see any more. To be cleared, then given to [`Roster::free_slot`].
+    pub(super) fn take_unseen(&mut self) -> Vec<Leftovers> {
+        self.seen.retain(|(_, map)| map.strong_count() > 0);
+        // What the last holders of the maps read happened before anything that follows.
+        fence(Ordering::Acquire);
+        let oldest_seen = self.seen.front().map_or(u64::MAX, |(epoch, _)| *epoch);
+        self.retired
+            .extract_if(.., |(epoch, _)| *epoch < oldest_seen)
+            .map(|(_, leftovers)| leftovers)
+            .collect()
+    }
+
+    /// Slots that wait for queries to end.
+    pub(super) fn retired(&self) -> usize {
+        self.retired.len()
+    }
+
+    fn position(&self, key: &StreamKey) -> Result<usize, usize> {
+        self.rows.binary_search_by(|row| row.key.cmp(key))
+    }
+}

@@ -1,0 +1,101 @@
+//! A set of view slots, one bit each.
+//!
+//! Wider than the number of streams: a stream that is rebuilt holds two slots, and one that a query
+//! may still see cannot be reused.
+
+/// A stream's bit position in the holder sets, for as long as one view lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot(u8);
+
+impl Slot {
+    /// 128 streams and a spare for every second one.
+    pub(super) const COUNT: usize = SlotMask::WORDS * 64;
+
+    /// Position in arrays of [`Slot::COUNT`].
+    pub(super) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Which word of a mask, and the bit in it.
+    pub(super) const fn word_and_bit(self) -> (usize, u64) {
+        (self.0 as usize / 64, 1 << (self.0 % 64))
+    }
+}
+
+/// A set of slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SlotMask(pub(super) [u64; Self::WORDS]);
+
+impl SlotMask {
+    pub(super) const WORDS: usize = 3;
+    pub(super) const EMPTY: Self = Self([0; Self::WORDS]);
+    pub(super) const ALL: Self = Self([u64::MAX; Self::WORDS]);
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    pub(super) fn or(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    /// What is in `self` and not in `other`.
+    pub(super) fn and_not(self, other: Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.0 == [0; Self::WORDS]
+    }
+
+    pub(super) fn insert(&mut self, slot: Slot) {
+        let (word, bit) = slot.word_and_bit();
+        self.0[word] |= bit;
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) {
+        let (word, bit) = slot.word_and_bit();
+        self.0[word] &= !bit;
+    }
+
+    /// The slots in the set, lowest first.
+    pub(super) fn iter(self) -> impl Iterator<Item = Slot> {
+        (0u8..).zip(self.0).flat_map(|(word, mut bits)| {
+            std::iter::from_fn(move || {
+                let position = u8::try_from(bits.trailing_zeros()).ok()?;
+                // Clears the lowest bit; of nothing, nothing is left to yield.
+                bits &= bits.checked_sub(1)?;
+                Some(Slot(word * 64 + position))
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Slot, SlotMask};
+
+    #[test]
+    fn iterates_what_was_inserted() {
+        let slots = [0, 1, 63, 64, 100, 127, 128, 191].map(Slot);
+        let mut mask = SlotMask::EMPTY;
+        for slot in slots {
+            mask.insert(slot);
+        }
+        assert_eq!(mask.iter().collect::<Vec<_>>(), slots);
+        mask.remove(Slot(64));
+        assert_eq!(mask.iter().count(), slots.len() - 1);
+        assert_eq!(SlotMask::ALL.iter().count(), Slot::COUNT);
+        assert!(SlotMask::EMPTY.iter().next().is_none());
+    }
+
+    #[test]
+    fn set_algebra() {
+        let a = SlotMask([0b1100, 0, 1]);
+        let b = SlotMask([0b1010, 7, 0]);
+        assert_eq!(a.and(b), SlotMask([0b1000, 0, 0]));
+        assert_eq!(a.or(b), SlotMask([0b1110, 7, 1]));
+        assert_eq!(a.and_not(b), SlotMask([0b0100, 0, 1]));
+        assert!(a.and_not(a).is_empty());
+    }
+}

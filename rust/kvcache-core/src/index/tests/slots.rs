@@ -1,0 +1,166 @@
+//! View slots: publishing, taking away, and reuse once nobody can see the old bits.
+
+use super::{Events, hit, hits, one_stream, published, spec};
+use crate::hash::BlockKeys;
+use crate::index::{Draft, Origin, PrefixIndex, Publication, StreamWriter};
+use crate::model::{ApplyError, Sequence, StreamKey, Tier};
+
+/// A draft of one block, [1, 2] or [3, 4].
+fn draft(writer: &StreamWriter, first: bool) -> Draft {
+    let mut draft = writer.new_draft();
+    let tokens = if first { [1, 2] } else { [3, 4] };
+    let events = Events::default().store(None, &[1], &tokens, Tier::Device);
+    events.draft(&mut draft, Origin::Snapshot).unwrap();
+    draft
+}
+
+#[test]
+fn a_draft_is_seen_when_published() {
+    let (index, mut writer) = one_stream(9);
+    let first = draft(&writer, true);
+    assert_eq!(hits(&index, &[1, 2]), (0, 0));
+    let published = writer.publish(first, Some(Sequence(7))).unwrap();
+    assert_eq!(published, Publication::Flipped);
+    assert_eq!(hits(&index, &[1, 2]), (2, 0));
+    let second = draft(&writer, false);
+    writer.publish(second, Some(Sequence(8))).unwrap();
+    assert_eq!(
+        (hits(&index, &[1, 2]), hits(&index, &[3, 4])),
+        ((0, 0), (2, 0))
+    );
+    assert_eq!(hit(&index.query_tokens(&[]), 0).sequence, Some(Sequence(8)));
+}
+
+#[test]
+fn the_same_copies_flip_nothing_but_bring_new_names() {
+    let (index, mut writer) = one_stream(9);
+    let before = draft(&writer, true);
+    writer.publish(before, Some(Sequence(1))).unwrap();
+    let map = index.pin();
+    let mut same = writer.new_draft();
+    let events = Events::default()
+        .store(None, &[77], &[1, 2], Tier::Device)
+        .store_elsewhere(None, &[78], &[5, 6]);
+    events.draft(&mut same, Origin::Snapshot).unwrap();
+    assert_eq!(
+        writer.publish(same, Some(Sequence(3))),
+        Ok(Publication::Unchanged)
+    );
+    assert!(std::sync::Arc::ptr_eq(&map, &index.pin()));
+    assert_eq!(writer.sequence(), Some(Sequence(3)));
+    assert_eq!(writer.counts().known, 2);
+    let removed = Events::default().remove(&[77], Some(Tier::Device));
+    assert_eq!(removed.apply(&mut writer).unwrap().removed, 1);
+    assert_eq!(hits(&index, &[1, 2]), (0, 0));
+}
+
+#[test]
+fn an_unpublished_stream_keeps_its_row_and_says_why() {
+    let (index, mut writer) = one_stream(9);
+    let first = draft(&writer, true);
+    writer.publish(first, Some(Sequence(4))).unwrap();
+    writer.unpublish("sequence gap: 5 to 9");
+    let matches = index.query_tokens(&[1, 2]);
+    let (row, hit) = matches.get(0).unwrap();
+    assert_eq!(row.error(), "sequence gap: 5 to 9");
+    assert!(!hit.synchronized);
+    assert_eq!((hit.device_hit_tokens, hit.device_blocks), (0, 0));
+    assert_eq!(hit.sequence, Some(Sequence(4)));
+    writer.set_error("replay timeout: 2000 ms");
+    let matches = index.query_tokens(&[]);
+    assert_eq!(matches.get(0).unwrap().0.error(), "replay timeout: 2000 ms");
+    assert_eq!(writer.sequence(), Some(Sequence(4)));
+    assert!(!writer.is_published());
+    let second = draft(&writer, false);
+    writer.publish(second, Some(Sequence(9))).unwrap();
+    let matches = index.query_tokens(&[3, 4]);
+    let (row, hit) = matches.get(0).unwrap();
+    assert_eq!((row.error(), hit.device_hit_tokens), ("", 2));
+}
+
+#[test]
+fn a_dropped_writer_takes_its_stream_along() {
+    let (index, writer) = one_stream(9);
+    let mut other = published(&index, "b", 9);
+    Events::default()
+        .store(None, &[1], &[1, 2], Tier::Device)
+        .apply(&mut other)
+        .unwrap();
+    drop(writer);
+    assert_eq!(
+        (index.query_tokens(&[]).len(), hits(&index, &[1, 2])),
+        (1, (2, 0))
+    );
+    drop(other);
+    assert!(index.query_tokens(&[1, 2]).is_empty());
+    let _again = published(&index, "b", 9);
+    assert_eq!(hits(&index, &[1, 2]), (0, 0));
+}
+
+#[test]
+fn slots_recycle_through_thousands_of_flips() {
+    let (index, mut writer) = one_stream(9);
+    let memory = index.memory_bytes();
+    // Answers that are kept must not keep slots.
+    let mut answers = Vec::new();
+    for flip in 0..5_000_u64 {
+        let next = draft(&writer, flip % 2 == 0);
+        assert_eq!(
+            writer.publish(next, Some(Sequence(flip))),
+            Ok(Publication::Flipped)
+        );
+        let seen = (hits(&index, &[1, 2]).0, hits(&index, &[3, 4]).0);
+        assert_eq!(seen, if flip % 2 == 0 { (2, 0) } else { (0, 2) });
+        answers.push(index.query_tokens(&[1, 2]));
+    }
+    assert_eq!(index.retired_views(), 0);
+    assert!(index.memory_bytes() <= memory);
+    drop(answers);
+}
+
+#[test]
+fn a_query_that_goes_on_holds_its_view() {
+    let (index, mut writer) = one_stream(9);
+    let keys = BlockKeys::compute(&[1, 2], spec(2));
+    let first = draft(&writer, true);
+    writer.publish(first, Some(Sequence(0))).unwrap();
+    let map = index.pin();
+    let mut flips = 0;
+    let error = loop {
+        let next = draft(&writer, flips % 2 == 1);
+        match writer.publish(next, Some(Sequence(1))) {
+            Ok(_) => flips += 1,
+            Err(error) => break error,
+        }
+        let pinned = hit(&index.walk_pinned(&map, &keys), 0);
+        assert_eq!(
+            (pinned.sequence, pinned.device_hit_tokens),
+            (Some(Sequence(0)), 2)
+        );
+    };
+    // 192 slots: one was free of the pinned map's view and none was given back.
+    assert_eq!((error, flips), (ApplyError::NoSlot, 191));
+    assert_eq!(index.retired_views(), 191);
+    assert_eq!(hits(&index, &[3, 4]), (2, 0));
+    drop(map);
+    index.reclaim();
+    assert_eq!(index.retired_views(), 0);
+    let next = draft(&writer, true);
+    assert_eq!(writer.publish(next, None), Ok(Publication::Flipped));
+}
+
+#[test]
+fn every_stream_can_be_rebuilt_beside_its_view() {
+    let index = PrefixIndex::new(spec(2));
+    let mut writers: Vec<_> = (0..128)
+        .map(|rank| index.add_stream(StreamKey::new("a", rank), 9).unwrap())
+        .collect();
+    for first in [true, false, true] {
+        for writer in &mut writers {
+            let next = draft(writer, first);
+            assert_eq!(writer.publish(next, None), Ok(Publication::Flipped));
+        }
+        let matches = index.query_tokens(if first { &[1, 2] } else { &[3, 4] });
+        assert!(matches.iter().all(|(_, hit)| hit.device_hit_tokens == 2));
+    }
+}
