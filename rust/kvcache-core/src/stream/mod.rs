@@ -1,1 +1,20 @@
-//! TODO
+//! One stream's protocol: when its view may be believed, and what must be asked for when not.
+//!
+//! Sans I/O: bytes and times come in as arguments, the view is changed through [`Views`], and what the world should do is
+//! read from [`StreamMachine::wanted_fetch`] and [`StreamMachine::deadline`]. Knows neither sockets nor the index.
+
+mod buffer;
+mod counters;
+mod cursor;
+mod doubt;
+mod machine;
+mod pacer;
+mod views;
+
+#[cfg(test)]
+mod tests;
+
+pub use counters::Counters;
+pub use doubt::{Doubt, DoubtKind};
+pub use machine::{FetchId, ReplayFailure, Snapshot, StreamMachine, StreamSettings, StreamState};
+pub use views::{Sizes, Views};
