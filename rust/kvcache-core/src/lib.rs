@@ -11,3 +11,6 @@ pub mod index;
 pub mod ingest;
 pub mod model;
 pub mod stream;
+
+/// The transport, for its endpoints.
+pub use zmtp;

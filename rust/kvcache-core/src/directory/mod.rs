@@ -1,1 +1,16 @@
-//! TODO
+//! The whole: streams followed by [`crate::ingest`], views kept in [`crate::index`], one answer for every query.
+//!
+//! The public surface of the crate. Holds one index for each way of naming blocks; usually there is one.
+
+mod answer;
+#[expect(
+    clippy::module_inception,
+    reason = "the room is named after its main type"
+)]
+mod directory;
+mod request;
+mod stream_views;
+
+pub use answer::matches_json;
+pub use directory::{Directory, DirectoryError, StreamInfo, StreamSpec};
+pub use request::{QueryRequest, RequestError};

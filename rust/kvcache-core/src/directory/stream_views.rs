@@ -1,0 +1,68 @@
+//! Joins a stream's state machine to its place in the index.
+
+use crate::index::{Draft, Origin, StreamWriter};
+use crate::model::{ApplyError, ApplyReport, Batch, Sequence};
+use crate::stream::{Sizes, Views};
+
+/// One stream's published view and draft.
+#[derive(Debug)]
+pub(super) struct StreamViews {
+    writer: StreamWriter,
+    draft: Option<Draft>,
+}
+
+impl StreamViews {
+    pub(super) fn new(writer: StreamWriter) -> Self {
+        Self {
+            writer,
+            draft: None,
+        }
+    }
+
+    fn draft(&mut self, batch: &Batch, origin: Origin) -> Result<ApplyReport, ApplyError> {
+        let Self { writer, draft } = self;
+        draft
+            .get_or_insert_with(|| writer.new_draft())
+            .apply(batch, origin)
+    }
+}
+
+impl Views for StreamViews {
+    fn apply(&mut self, batch: &Batch, sequence: Sequence) -> Result<ApplyReport, ApplyError> {
+        self.writer.apply(batch, Some(sequence))
+    }
+
+    fn begin_draft(&mut self) {
+        self.draft = Some(self.writer.new_draft());
+    }
+
+    fn draft_snapshot(&mut self, batch: &Batch) -> Result<ApplyReport, ApplyError> {
+        self.draft(batch, Origin::Snapshot)
+    }
+
+    fn draft_delta(&mut self, batch: &Batch) -> Result<ApplyReport, ApplyError> {
+        self.draft(batch, Origin::Live)
+    }
+
+    fn publish_draft(&mut self, sequence: Sequence) -> Result<(), ApplyError> {
+        let draft = self.draft.take().unwrap_or_else(|| self.writer.new_draft());
+        self.writer.publish(draft, Some(sequence)).map(drop)
+    }
+
+    fn discard_draft(&mut self) {
+        self.draft = None;
+    }
+
+    fn unpublish(&mut self, error: &str) {
+        self.writer.unpublish(error);
+    }
+
+    fn sizes(&self) -> Sizes {
+        let counts = self.writer.counts();
+        Sizes {
+            known_blocks: counts.known,
+            orphan_blocks: counts.orphans,
+            memory_bytes: self.writer.memory_bytes(),
+        }
+    }
+}

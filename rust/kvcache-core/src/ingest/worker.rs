@@ -1,0 +1,168 @@
+//! The task that owns one stream's state machine and view.
+//!
+//! It does what the machine wants: keeps at most one fetch running, the wanted one, and wakes the machine at its deadline.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use zmtp::Endpoint;
+
+use super::queue::{Event, Receiver};
+use super::status::StatusCell;
+use super::{replay, subscription};
+use crate::model::Limits;
+use crate::stream::{FetchId, ReplayFailure, Snapshot, StreamMachine, StreamSettings, Views};
+
+/// Where one stream comes from.
+#[derive(Clone, Debug)]
+pub struct StreamSource {
+    /// The PUB endpoint.
+    pub endpoint: Endpoint,
+    /// The replay endpoint.
+    pub replay_endpoint: Endpoint,
+    /// Exact topic; also the prefix that is subscribed to.
+    pub topic: Box<[u8]>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Seed of all jitter.
+    pub seed: u64,
+}
+
+impl StreamSource {
+    /// What the transport may accept: a payload of `max_message_bytes`, and room for topic and sequence.
+    pub(super) fn transport_limits(&self) -> zmtp::Limits {
+        let max = self.limits.max_message_bytes;
+        zmtp::Limits {
+            max_frame_bytes: max,
+            max_message_bytes: max.saturating_add(self.topic.len()).saturating_add(64),
+            ..zmtp::Limits::default()
+        }
+    }
+}
+
+/// Messages taken from the queue before the status is written again.
+const BURST: usize = 64;
+
+type Fetching = Pin<Box<dyn Future<Output = Result<Snapshot, ReplayFailure>> + Send>>;
+
+/// One stream's worker.
+pub(super) struct Worker<V> {
+    source: Arc<StreamSource>,
+    machine: StreamMachine,
+    views: V,
+    queue: Receiver,
+    fetch: Option<(FetchId, Fetching)>,
+    status: Arc<StatusCell>,
+}
+
+impl<V: Views> Worker<V> {
+    pub(super) fn new(
+        source: Arc<StreamSource>,
+        settings: StreamSettings,
+        views: V,
+        queue: Receiver,
+        status: Arc<StatusCell>,
+    ) -> Self {
+        Self {
+            source,
+            machine: StreamMachine::new(settings),
+            views,
+            queue,
+            fetch: None,
+            status,
+        }
+    }
+
+    /// Runs until the subscription ends or the task is aborted.
+    pub(super) async fn run(mut self) {
+        loop {
+            self.follow_wanted_fetch();
+            let deadline = self.machine.deadline();
+            tokio::select! {
+                event = self.queue.recv() => match event {
+                    Some(event) => self.burst(event),
+                    None => return,
+                },
+                (id, result) = fetched(&mut self.fetch) => {
+                    self.fetch = None;
+                    self.machine.snapshot(Instant::now(), id, result, &mut self.views);
+                }
+                () = sleep_until(deadline) => self.machine.tick(Instant::now()),
+            }
+            self.write_status();
+        }
+    }
+
+    fn burst(&mut self, first: Event) {
+        self.handle(first);
+        for _ in 1..BURST {
+            // A wanted fetch must not wait for the queue to run dry.
+            if self.machine.wanted_fetch() != self.fetch.as_ref().map(|(id, _)| *id) {
+                return;
+            }
+            let Some(event) = self.queue.try_recv() else {
+                return;
+            };
+            self.handle(event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Up => self.machine.connected(Instant::now(), &mut self.views),
+            Event::Message(message) => {
+                self.machine
+                    .message(Instant::now(), message.frames(), &mut self.views);
+            }
+            Event::Down(doubt) => self.machine.disconnected(doubt, &mut self.views),
+        }
+    }
+
+    fn follow_wanted_fetch(&mut self) {
+        let wanted = self.machine.wanted_fetch();
+        if wanted == self.fetch.as_ref().map(|(id, _)| *id) {
+            return;
+        }
+        // Dropping the old one closes its connection.
+        self.fetch = wanted.map(|id| {
+            let source = self.source.clone();
+            let fetching: Fetching = Box::pin(async move { replay::fetch(&source).await });
+            (id, fetching)
+        });
+    }
+
+    fn write_status(&self) {
+        let sizes = self.views.sizes();
+        self.status.update(Instant::now(), |status| {
+            status.state = self.machine.state();
+            self.machine.error().clone_into(&mut status.error);
+            self.machine.last_error().clone_into(&mut status.last_error);
+            status.counters = *self.machine.counters();
+            status.sizes = sizes;
+            status.buffered_bytes = self.machine.buffered_bytes() + self.queue.queued_bytes();
+        });
+    }
+}
+
+/// The subscription's half of a stream.
+pub(super) async fn subscribe(source: Arc<StreamSource>, sender: super::queue::Sender) {
+    subscription::run(&source, &sender).await;
+}
+
+async fn fetched(
+    fetch: &mut Option<(FetchId, Fetching)>,
+) -> (FetchId, Result<Snapshot, ReplayFailure>) {
+    match fetch {
+        Some((id, fetching)) => (*id, fetching.await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
