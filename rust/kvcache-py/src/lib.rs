@@ -1,1 +1,35 @@
-//! `kvcache._core`: the binding.
+//! `kvcache._core`: the core as Python sees it.
+//!
+//! Extract, detach, convert; no decisions here. A file for each Python type, named as the core's.
+
+mod block_keys;
+mod directory;
+mod errors;
+mod matches;
+mod prefix_index;
+mod stream_spec;
+mod tokens;
+
+use pyo3::prelude::*;
+
+/// The Rust core. Everything here is re-exported by `kvcache`; import it from there.
+#[pymodule(gil_used = false)]
+mod _core {
+    use super::{Bound, PyModule, PyModuleMethods, PyResult};
+
+    #[pymodule_export]
+    use crate::block_keys::{PyBlockKeys, block_keys};
+    #[pymodule_export]
+    use crate::directory::PyDirectory;
+    #[pymodule_export]
+    use crate::matches::{PyMatch, PyMatches};
+    #[pymodule_export]
+    use crate::prefix_index::PyPrefixIndex;
+    #[pymodule_export]
+    use crate::stream_spec::PyStreamSpec;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,95 @@
+//! `BlockKeys` and `block_keys`.
+
+use std::num::NonZeroU32;
+
+use kvcache_core::hash::BlockKeys;
+use kvcache_core::model::BlockSpec;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::tokens::TokenIds;
+
+/// A prompt's full blocks, hashed once (spec: content keys).
+#[pyclass(frozen, name = "BlockKeys", module = "kvcache._core")]
+pub(crate) struct PyBlockKeys {
+    pub(crate) keys: BlockKeys,
+}
+
+#[pymethods]
+impl PyBlockKeys {
+    /// Tokens in a block.
+    #[getter]
+    fn block_size(&self) -> u32 {
+        self.keys.spec().block_size_tokens.get()
+    }
+
+    /// Seed of both hashes.
+    #[getter]
+    fn hash_seed(&self) -> u64 {
+        self.keys.spec().hash_seed
+    }
+
+    /// 16 little-endian bytes a block: XXH3-128 of its tokens.
+    #[getter]
+    fn block_hashes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        little_endian(
+            py,
+            self.keys.block_hashes().iter().map(|hash| hash.0),
+            self.keys.len(),
+        )
+    }
+
+    /// 16 little-endian bytes a block: XXH3-128 of the parent's content key and the block hash.
+    #[getter]
+    fn content_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        little_endian(
+            py,
+            self.keys.content_keys().iter().map(|key| key.0),
+            self.keys.len(),
+        )
+    }
+
+    fn __len__(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+fn little_endian(
+    py: Python<'_>,
+    values: impl Iterator<Item = u128>,
+    count: usize,
+) -> PyResult<Bound<'_, PyBytes>> {
+    PyBytes::new_with(py, count * 16, |out| {
+        for (place, value) in out.as_chunks_mut::<16>().0.iter_mut().zip(values) {
+            *place = value.to_le_bytes();
+        }
+        Ok(())
+    })
+}
+
+/// How blocks are named, checked.
+pub(crate) fn block_spec(block_size: u32, hash_seed: u64) -> PyResult<BlockSpec> {
+    let block_size_tokens = NonZeroU32::new(block_size)
+        .ok_or_else(|| PyValueError::new_err("block_size must be at least 1, not: 0"))?;
+    Ok(BlockSpec {
+        block_size_tokens,
+        hash_seed,
+    })
+}
+
+/// Hashes a prompt's full blocks. Raises `TokenIdsError`; `ValueError` for a block size of 0.
+#[pyfunction]
+#[pyo3(signature = (token_ids, block_size=128, hash_seed=1024))]
+pub(crate) fn block_keys(
+    py: Python<'_>,
+    token_ids: &Bound<'_, PyAny>,
+    block_size: u32,
+    hash_seed: u64,
+) -> PyResult<PyBlockKeys> {
+    let spec = block_spec(block_size, hash_seed)?;
+    let tokens = TokenIds::extract(token_ids)?;
+    Ok(PyBlockKeys {
+        keys: py.detach(|| BlockKeys::compute(tokens.as_slice(), spec)),
+    })
+}

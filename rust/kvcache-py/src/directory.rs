@@ -1,0 +1,212 @@
+//! `Directory`.
+
+use std::time::{Duration, Instant};
+
+use kvcache_core::directory::{
+    Directory, DirectoryError, QueryRequest, StreamInfo, StreamSpec, matches_json,
+};
+use kvcache_core::model::Limits;
+use kvcache_core::stream::DoubtKind;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::block_keys::PyBlockKeys;
+use crate::errors;
+use crate::matches::PyMatches;
+use crate::stream_spec::PyStreamSpec;
+use crate::tokens::TokenIds;
+
+/// Signals are looked after this often while Python waits.
+const WAIT_SLICE: Duration = Duration::from_millis(50);
+
+/// Follows streams and answers queries.
+#[pyclass(frozen, subclass, name = "Directory", module = "kvcache._core")]
+pub(crate) struct PyDirectory {
+    directory: Directory,
+}
+
+#[pymethods]
+impl PyDirectory {
+    #[new]
+    #[pyo3(signature = (streams, *, max_streams=128, max_blocks_per_stream=262_144, max_message_bytes=8_388_608,
+                        max_buffered_bytes=16_777_216, replay_timeout_ms=2000, resync_interval_ms=30_000))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the limits of the configuration, by name"
+    )]
+    fn new(
+        py: Python<'_>,
+        streams: &Bound<'_, PyAny>,
+        max_streams: usize,
+        max_blocks_per_stream: usize,
+        max_message_bytes: usize,
+        max_buffered_bytes: usize,
+        replay_timeout_ms: u64,
+        resync_interval_ms: u64,
+    ) -> PyResult<Self> {
+        let limits = Limits {
+            max_streams,
+            max_blocks_per_stream,
+            max_message_bytes,
+            max_buffered_bytes,
+            replay_timeout_ms,
+            resync_interval_ms,
+        };
+        let specs = specs(streams)?;
+        let directory = py
+            .detach(|| Directory::start(specs, limits))
+            .map_err(|error| errors::directory(&error))?;
+        Ok(Self { directory })
+    }
+
+    /// Who holds how much of a prompt. Raises `TokenIdsError`, `ClosedError`.
+    fn query(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<PyMatches> {
+        let matches = if let Ok(keys) = token_ids.cast::<PyBlockKeys>() {
+            let keys = &keys.get().keys;
+            py.detach(|| self.directory.query_keys(keys))
+        } else {
+            let tokens = TokenIds::extract(token_ids)?;
+            py.detach(|| self.directory.query(tokens.as_slice()))
+        };
+        matches
+            .map(Into::into)
+            .map_err(|error| errors::directory(&error))
+    }
+
+    /// Answers a request body `{"token_ids":[…]}` with the response body. Raises `RequestError`.
+    fn query_json<'py>(&self, py: Python<'py>, body: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let answer = py.detach(|| {
+            let request = QueryRequest::parse(body).map_err(|error| errors::request(&error))?;
+            let matches = self
+                .directory
+                .query(&request.token_ids)
+                .map_err(|error| errors::directory(&error))?;
+            Ok::<_, PyErr>(matches_json(&matches))
+        })?;
+        Ok(PyBytes::new(py, answer.as_bytes()))
+    }
+
+    /// State of every stream (see `kvcache.types.StreamStatus`).
+    fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let infos = py
+            .detach(|| self.directory.streams())
+            .map_err(|error| errors::directory(&error))?;
+        let dicts: PyResult<Vec<_>> = infos.iter().map(|info| stream_status(py, info)).collect();
+        PyList::new(py, dicts?)
+    }
+
+    /// Blocks until every stream is synchronized. Raises `WaitTimeoutError` after `timeout` seconds.
+    #[pyo3(signature = (timeout=None))]
+    fn wait_synchronized(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
+        let timeout =
+            timeout.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
+        let start = Instant::now();
+        loop {
+            let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+            let slice = left.map_or(WAIT_SLICE, |left| left.min(WAIT_SLICE));
+            let done = py.detach(|| self.directory.wait_synchronized_slice(slice));
+            if done.map_err(|error| errors::directory(&error))? {
+                return Ok(());
+            }
+            if let Some(timeout) = timeout.filter(|timeout| start.elapsed() >= *timeout) {
+                let streams = self
+                    .directory
+                    .unsynchronized()
+                    .map_err(|error| errors::directory(&error))?;
+                let timeout_ms = timeout.as_millis();
+                return Err(errors::directory(&DirectoryError::WaitTimeout {
+                    timeout_ms,
+                    streams,
+                }));
+            }
+            py.check_signals()?;
+        }
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.directory.is_closed()
+    }
+
+    /// Stops every task and thread; under a second. A second call does nothing.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.directory.close());
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exc_type, exc_value, traceback, /))]
+    #[expect(unused_variables, reason = "names of the protocol")]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: Option<&Bound<'_, PyAny>>,
+        exc_value: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) {
+        self.close(py);
+    }
+}
+
+fn specs(streams: &Bound<'_, PyAny>) -> PyResult<Vec<StreamSpec>> {
+    let specs = streams
+        .try_iter()?
+        .map(|stream| Ok(stream?.cast::<PyStreamSpec>()?.get().spec.clone()));
+    specs.collect()
+}
+
+fn stream_status<'py>(py: Python<'py>, info: &StreamInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let (spec, status) = (&info.spec, &info.status);
+    let counters = &status.counters;
+    dict.set_item("instance_name", &*spec.key.instance_name)?;
+    dict.set_item("dp_rank", spec.key.dp_rank.0)?;
+    dict.set_item("state", status.state.as_str())?;
+    dict.set_item("synchronized", status.error.is_empty())?;
+    dict.set_item("error", &status.error)?;
+    dict.set_item("last_error", &status.last_error)?;
+    dict.set_item("sequence", info.sequence)?;
+    dict.set_item("endpoint", spec.endpoint.to_string())?;
+    dict.set_item("replay_endpoint", spec.replay_endpoint.to_string())?;
+    dict.set_item("topic", &spec.topic)?;
+    dict.set_item("block_size", spec.block_spec.block_size_tokens.get())?;
+    dict.set_item("hash_seed", spec.block_spec.hash_seed)?;
+    dict.set_item("device_blocks", info.device_blocks)?;
+    dict.set_item("host_blocks", info.host_blocks)?;
+    dict.set_item("known_blocks", status.sizes.known_blocks)?;
+    dict.set_item("orphan_blocks", status.sizes.orphan_blocks)?;
+    dict.set_item(
+        "memory_bytes",
+        status.sizes.memory_bytes + status.buffered_bytes,
+    )?;
+    dict.set_item("buffered_bytes", status.buffered_bytes)?;
+    dict.set_item("messages_per_second", status.messages_per_second)?;
+    dict.set_item("bytes_per_second", status.bytes_per_second)?;
+    for (name, total) in [
+        ("messages_total", counters.messages),
+        ("bytes_total", counters.bytes),
+        ("blocks_stored_total", counters.applied.stored),
+        ("blocks_removed_total", counters.applied.removed),
+        ("already_stored_total", counters.applied.already_stored),
+        ("already_removed_total", counters.applied.already_removed),
+        ("other_tier_total", counters.applied.other_tier),
+        ("orphaned_total", counters.applied.orphaned),
+        ("foreign_topic_total", counters.foreign_topic),
+        ("connects_total", counters.connects),
+        ("snapshots_total", counters.snapshots),
+        ("snapshot_failures_total", counters.snapshot_failures),
+        ("calibrations_total", counters.calibrations),
+        ("calibration_failures_total", counters.calibration_failures),
+    ] {
+        dict.set_item(name, total)?;
+    }
+    let doubts = PyDict::new(py);
+    for kind in DoubtKind::ALL {
+        doubts.set_item(kind.as_str(), counters.doubts(kind))?;
+    }
+    dict.set_item("doubts", doubts)?;
+    Ok(dict)
+}

@@ -1,0 +1,215 @@
+//! `PrefixIndex`: the index alone, for embedding.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kvcache_core::index::{PrefixIndex, StreamWriter};
+use kvcache_core::model::{ApplyError, Batch, Event, Stored, StreamKey, Tier, WireHash};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::block_keys::{PyBlockKeys, block_spec};
+use crate::errors;
+use crate::matches::PyMatches;
+use crate::tokens::TokenIds;
+
+/// The index alone, without network. Thread-safe; queries release the GIL and never wait for writers.
+#[pyclass(frozen, subclass, name = "PrefixIndex", module = "kvcache._core")]
+pub(crate) struct PyPrefixIndex {
+    index: Arc<PrefixIndex>,
+    max_blocks_per_stream: usize,
+    /// Writers take turns; queries never come here.
+    writers: Mutex<HashMap<StreamKey, StreamWriter>>,
+}
+
+impl PyPrefixIndex {
+    /// Applies one event to `stream`, which is added when `create` says so.
+    fn write(
+        &self,
+        py: Python<'_>,
+        stream: &StreamKey,
+        batch: &Batch,
+        create: bool,
+    ) -> PyResult<()> {
+        py.detach(|| {
+            let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+            if !writers.contains_key(stream) {
+                if !create {
+                    return Ok(());
+                }
+                let mut writer = self
+                    .index
+                    .add_stream(stream.clone(), self.max_blocks_per_stream)
+                    .map_err(|error| errors::index(&error))?;
+                let draft = writer.new_draft();
+                writer
+                    .publish(draft, None)
+                    .map_err(|error| errors::store(&error))?;
+                writers.insert(stream.clone(), writer);
+            }
+            match writers.get_mut(stream) {
+                Some(writer) => writer
+                    .apply(batch, None)
+                    .map(drop)
+                    .map_err(|error: ApplyError| errors::store(&error)),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+#[pymethods]
+impl PyPrefixIndex {
+    #[new]
+    #[pyo3(signature = (block_size=128, *, hash_seed=1024, max_blocks_per_stream=262_144))]
+    fn new(block_size: u32, hash_seed: u64, max_blocks_per_stream: usize) -> PyResult<Self> {
+        let index = PrefixIndex::new(block_spec(block_size, hash_seed)?);
+        Ok(Self {
+            index,
+            max_blocks_per_stream,
+            writers: Mutex::default(),
+        })
+    }
+
+    /// Tokens in a block.
+    #[getter]
+    fn block_size(&self) -> u32 {
+        self.index.spec().block_size_tokens.get()
+    }
+
+    /// Seed of both hashes.
+    #[getter]
+    fn hash_seed(&self) -> u64 {
+        self.index.spec().hash_seed
+    }
+
+    /// Stores consecutive blocks; without token ids, copies of known ones. Raises `StoreError`.
+    #[pyo3(signature = (stream, block_hashes, token_ids=None, parent=None, tier="gpu"))]
+    fn store(
+        &self,
+        py: Python<'_>,
+        stream: &Bound<'_, PyAny>,
+        block_hashes: &Bound<'_, PyAny>,
+        token_ids: Option<&Bound<'_, PyAny>>,
+        parent: Option<&Bound<'_, PyAny>>,
+        tier: &str,
+    ) -> PyResult<()> {
+        let wire_hashes = wire_hashes(block_hashes)?;
+        let token_ids = match token_ids {
+            Some(token_ids) => TokenIds::extract(token_ids)?.as_slice().to_vec(),
+            None => Vec::new(),
+        };
+        let stored = Stored {
+            wire_hashes: 0..wire_hashes.len(),
+            token_ids: 0..token_ids.len(),
+            parent: parent.map(wire_hash).transpose()?,
+            tier: Some(parse_tier(tier)?),
+        };
+        let batch = Batch {
+            events: vec![Event::Stored(stored)],
+            wire_hashes,
+            token_ids,
+        };
+        self.write(py, &stream_key(stream)?, &batch, true)
+    }
+
+    /// Takes the copies of one tier away. Unknown hashes and absent copies are harmless.
+    #[pyo3(signature = (stream, block_hashes, tier="gpu"))]
+    fn remove(
+        &self,
+        py: Python<'_>,
+        stream: &Bound<'_, PyAny>,
+        block_hashes: &Bound<'_, PyAny>,
+        tier: &str,
+    ) -> PyResult<()> {
+        let wire_hashes = wire_hashes(block_hashes)?;
+        let tier = Some(parse_tier(tier)?);
+        let event = Event::Removed {
+            wire_hashes: 0..wire_hashes.len(),
+            tier,
+        };
+        let batch = Batch {
+            events: vec![event],
+            wire_hashes,
+            token_ids: Vec::new(),
+        };
+        self.write(py, &stream_key(stream)?, &batch, false)
+    }
+
+    /// Forgets every block of the stream.
+    fn clear(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let batch = Batch {
+            events: vec![Event::Cleared],
+            ..Batch::default()
+        };
+        self.write(py, &stream_key(stream)?, &batch, false)
+    }
+
+    /// Takes the stream out of the index and of answers.
+    fn discard_stream(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let key = stream_key(stream)?;
+        py.detach(|| {
+            let writer = self
+                .writers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&key);
+            drop(writer);
+        });
+        Ok(())
+    }
+
+    /// Who holds how much of a prompt, given as token ids or as `BlockKeys`.
+    fn query(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<PyMatches> {
+        if let Ok(keys) = token_ids.cast::<PyBlockKeys>() {
+            let keys = &keys.get().keys;
+            return py
+                .detach(|| self.index.query_keys(keys))
+                .map(Into::into)
+                .map_err(|error| errors::index(&error));
+        }
+        let tokens = TokenIds::extract(token_ids)?;
+        Ok(py
+            .detach(|| self.index.query_tokens(tokens.as_slice()))
+            .into())
+    }
+}
+
+/// `"name"` is rank 0; otherwise `("name", rank)`.
+fn stream_key(stream: &Bound<'_, PyAny>) -> PyResult<StreamKey> {
+    if let Ok(name) = stream.extract::<&str>() {
+        return Ok(StreamKey::new(name, 0));
+    }
+    let (name, rank): (String, u32) = stream
+        .extract()
+        .map_err(|_| PyTypeError::new_err("a stream is a name, or a tuple of a name and a rank"))?;
+    Ok(StreamKey::new(&name, rank))
+}
+
+fn parse_tier(tier: &str) -> PyResult<Tier> {
+    match tier {
+        "gpu" => Ok(Tier::Device),
+        "cpu" => Ok(Tier::Host),
+        _ => Err(PyValueError::new_err(format!(
+            "tier must be gpu or cpu, not: {tier}"
+        ))),
+    }
+}
+
+/// 64 bits, signed or unsigned (spec: live protocol).
+fn wire_hash(value: &Bound<'_, PyAny>) -> PyResult<WireHash> {
+    if let Ok(unsigned) = value.extract::<u64>() {
+        return Ok(WireHash(unsigned));
+    }
+    match value.extract::<i64>() {
+        Ok(signed) => Ok(WireHash(signed.cast_unsigned())),
+        Err(_) => Err(PyOverflowError::new_err(format!(
+            "a block hash has 64 bits, not: {}",
+            value.repr()?
+        ))),
+    }
+}
+
+fn wire_hashes(values: &Bound<'_, PyAny>) -> PyResult<Vec<WireHash>> {
+    values.try_iter()?.map(|value| wire_hash(&value?)).collect()
+}

@@ -1,0 +1,44 @@
+//! `StreamSpec`.
+
+use kvcache_core::directory::StreamSpec;
+use kvcache_core::model::StreamKey;
+use kvcache_core::zmtp::Endpoint;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::block_keys::block_spec;
+
+/// One rank of one instance, to be followed. Endpoints are `tcp://host:port`.
+#[pyclass(frozen, name = "StreamSpec", module = "kvcache._core")]
+pub(crate) struct PyStreamSpec {
+    pub(crate) spec: StreamSpec,
+}
+
+#[pymethods]
+impl PyStreamSpec {
+    #[new]
+    #[pyo3(signature = (*, instance_name, endpoint, replay_endpoint, dp_rank=0, block_size=128, topic=String::new(), hash_seed=1024))]
+    fn new(
+        instance_name: &str,
+        endpoint: &str,
+        replay_endpoint: &str,
+        dp_rank: u32,
+        block_size: u32,
+        topic: String,
+        hash_seed: u64,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            spec: StreamSpec {
+                key: StreamKey::new(instance_name, dp_rank),
+                block_spec: block_spec(block_size, hash_seed)?,
+                endpoint: parse(endpoint)?,
+                replay_endpoint: parse(replay_endpoint)?,
+                topic,
+            },
+        })
+    }
+}
+
+fn parse(endpoint: &str) -> PyResult<Endpoint> {
+    Endpoint::parse(endpoint).map_err(|error| PyValueError::new_err(error.to_string()))
+}
