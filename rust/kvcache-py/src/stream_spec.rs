@@ -17,14 +17,14 @@ pub(crate) struct PyStreamSpec {
 #[pymethods]
 impl PyStreamSpec {
     #[new]
-    #[pyo3(signature = (*, instance_name, endpoint, replay_endpoint, dp_rank=0, block_size=128, topic=String::new(), hash_seed=1024))]
+    #[pyo3(signature = (*, instance_name, endpoint, replay_endpoint, dp_rank=0, block_size=128, topic="", hash_seed=1024))]
     fn new(
         instance_name: &str,
         endpoint: &str,
         replay_endpoint: &str,
         dp_rank: u32,
         block_size: u32,
-        topic: String,
+        topic: &str,
         hash_seed: u64,
     ) -> PyResult<Self> {
         Ok(Self {
@@ -33,7 +33,7 @@ impl PyStreamSpec {
                 block_spec: block_spec(block_size, hash_seed)?,
                 endpoint: parse(endpoint)?,
                 replay_endpoint: parse(replay_endpoint)?,
-                topic,
+                topic: topic.to_owned(),
             },
         })
     }

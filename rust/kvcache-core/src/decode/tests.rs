@@ -180,12 +180,12 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// From `KVCACHE_TEST_SEED`, else by chance; printed, so that a failure can be repeated.
+/// From `KVCACHE_SEED`, else by chance; printed, so that a failure can be repeated.
 fn seed() -> u64 {
-    let given = std::env::var("KVCACHE_TEST_SEED")
+    let given = std::env::var("KVCACHE_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(|| fastrand::u64(..));
-    println!("KVCACHE_TEST_SEED={seed}");
+    println!("KVCACHE_SEED={seed}");
     seed
 }

@@ -98,6 +98,8 @@ pub struct StreamMachine {
     buffer: DeltaBuffer,
     /// The latest sequence received on this connection, whatever became of the message.
     heard: Option<Sequence>,
+    /// What had been heard when the running fetch began: its snapshot includes all of that.
+    heard_before_fetch: Option<Sequence>,
     next_fetch: u64,
     snapshot_pacer: Pacer,
     calibration_pacer: Pacer,
@@ -121,6 +123,7 @@ impl StreamMachine {
             phase: Phase::Connecting,
             buffer: DeltaBuffer::new(settings.limits.max_buffered_bytes),
             heard: None,
+            heard_before_fetch: None,
             next_fetch: 0,
             snapshot_pacer: Pacer::new(settings.seed),
             calibration_pacer: Pacer::new(settings.seed.wrapping_add(1)),
@@ -215,6 +218,7 @@ impl StreamMachine {
     pub fn tick(&mut self, now: Instant) {
         if self.deadline().is_some_and(|at| at <= now) {
             let id = self.new_fetch();
+            self.heard_before_fetch = self.heard;
             match &mut self.phase {
                 Phase::Connecting => {}
                 Phase::Snapshotting(fetch) => *fetch = Fetch::Running(id),
@@ -468,9 +472,11 @@ impl StreamMachine {
             .draft_snapshot(batch)
             .map_err(|error| Doubt::from(error).within("snapshot"))?;
         let idle = batch.wire_hashes.is_empty();
+        // An engine that was asked before it published anything says 0, and numbers its first message 0 too.
+        let unheard = self.heard_before_fetch.is_none();
         let mut last = watermark;
         for delta in self.buffer.iter() {
-            let first_of_all = idle && watermark == Sequence(0) && delta.sequence == Sequence(0);
+            let first_of_all = unheard && idle && [watermark, delta.sequence] == [Sequence(0); 2];
             if delta.sequence <= watermark && !first_of_all {
                 continue;
             }

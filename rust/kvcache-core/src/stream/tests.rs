@@ -502,6 +502,20 @@ fn an_idle_engine_may_start_at_zero_or_one() {
 }
 
 #[test]
+fn a_bad_first_message_is_included_in_the_snapshot_asked_for_after_it() {
+    let mut rig = Rig::connected();
+    rig.answer(0, &[]);
+    rig.pass(2500);
+    rig.live(0, &[stored(&[5], Some(77))]);
+    rig.assert_doubted(DoubtKind::UnknownParent);
+    rig.answer(0, &[]);
+    assert_eq!(
+        (rig.state(), rig.sequence()),
+        (StreamState::Synchronized, Some(0))
+    );
+}
+
+#[test]
 fn zero_is_not_the_start_when_something_was_published() {
     let mut rig = Rig::synchronized(0, &[1]);
     rig.live(0, &[stored(&[1], None)]);
