@@ -4,7 +4,20 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self, final, overload
 
+from typing_extensions import disjoint_base
+
 from kvcache.types import StreamName, StreamStatus, Tier, TokenIds
+
+__all__ = [
+    "BlockKeys",
+    "Directory",
+    "Match",
+    "Matches",
+    "PrefixIndex",
+    "StreamSpec",
+    "__version__",
+    "block_keys",
+]
 
 __version__: str
 
@@ -79,6 +92,7 @@ class BlockKeys:
 def block_keys(token_ids: TokenIds, block_size: int = 128, hash_seed: int = 1024) -> BlockKeys:
     """Hashes a prompt's full blocks. Raises `TokenIdsError`; `ValueError` for a block size of 0."""
 
+@disjoint_base
 class PrefixIndex:
     """The index alone, without network. Thread-safe; queries release the GIL and never wait for writers."""
 
@@ -106,6 +120,7 @@ class PrefixIndex:
         """Takes the stream out of the index and of answers."""
     def query(self, token_ids: TokenIds | BlockKeys) -> Matches: ...
 
+@disjoint_base
 class Directory:
     """Follows streams and answers queries. Subclassed by `kvcache.Directory`, which takes a configuration."""
 

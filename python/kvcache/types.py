@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]  # CPython 3.12 on
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
 
 __all__ = ["DoubtCounts", "StreamName", "StreamStatus", "Tier", "TokenIds"]
 
