@@ -1,12 +1,12 @@
 """The exceptions of kvcache.
 
-    KvCacheError
-    ├── ConfigError        a configuration that cannot be used; lists every fault with its path
-    ├── TokenIdsError      token ids of a wrong type, or outside 0 … 2^32-1
-    ├── RequestError       an HTTP body that is not a valid request; carries a stable code
-    ├── StoreError         blocks that cannot be stored: unknown parent, conflict, limit, shape
-    ├── WaitTimeoutError   streams did not synchronize in time
-    └── ClosedError        the directory was closed
+KvCacheError
+├── ConfigError        a configuration that cannot be used; lists every fault with its path
+├── TokenIdsError      token ids of a wrong type, or outside 0 … 2^32-1
+├── RequestError       an HTTP body that is not a valid request; carries a stable code
+├── StoreError         blocks that cannot be stored: unknown parent, conflict, limit, shape
+├── WaitTimeoutError   streams did not synchronize in time
+└── ClosedError        the directory was closed
 """
 
 from __future__ import annotations

@@ -1,0 +1,72 @@
+"""The hand-written part of `/openapi.json`: the hot route, which bypasses the framework."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__all__ = ["DESCRIPTION", "QUERY_OPERATION"]
+
+DESCRIPTION: Final = (
+    "Who holds how much of a prompt in which cache tier. Every error is "
+    '`{"error": "one sentence", "code": "stable_snake_case"}`.'
+)
+
+_UINT32_MAX: Final = 2**32 - 1
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_MATCH: Final[dict[str, Any]] = {
+    "instance_name": {"type": "string"},
+    "dp_rank": _COUNT,
+    "synchronized": {"type": "boolean"},
+    "sequence": {"type": ["integer", "null"], "minimum": 0},
+    "device_hit_tokens": _COUNT,
+    "host_only_hit_tokens": _COUNT,
+    "reusable_prefix_tokens": _COUNT,
+    "device_blocks": _COUNT,
+    "host_blocks": _COUNT,
+    "error": {"type": "string", "description": "empty when synchronized"},
+}
+_REQUEST: Final = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["token_ids"],
+    "properties": {
+        "token_ids": {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0, "maximum": _UINT32_MAX},
+        }
+    },
+}
+_ANSWER: Final = {
+    "type": "object",
+    "required": ["matches"],
+    "properties": {
+        "matches": {
+            "type": "array",
+            "description": "by instance name, then rank",
+            "items": {"type": "object", "required": list(_MATCH), "properties": _MATCH},
+        }
+    },
+}
+_ERROR: Final = {
+    "type": "object",
+    "required": ["error", "code"],
+    "properties": {"error": {"type": "string"}, "code": {"type": "string"}},
+}
+
+
+def _json(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+QUERY_OPERATION: Final[dict[str, Any]] = {
+    "summary": "Who holds how much of a prompt",
+    "operationId": "query_kv_cache",
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _REQUEST}}},
+    "responses": {
+        "200": _json("One match a stream", _ANSWER),
+        "400": _json("Not a valid request", _ERROR),
+        "401": _json("X-Internal-Token missing or wrong", _ERROR),
+        "413": _json("Body over max_body_bytes", _ERROR),
+        "503": _json("No index, or shutting down", _ERROR),
+    },
+}

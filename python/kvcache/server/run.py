@@ -1,0 +1,119 @@
+"""Runs the application on a real socket until a signal, and says when it is ready.
+
+A first SIGTERM or SIGINT stops accepting and lets requests finish for three seconds; a second
+one does not wait. Either way `serve` returns and the process exits by itself: the HTTP server's
+own habit of raising the signal again would turn a clean stop into an exit code of 143.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from kvcache.server.app import create_app
+from kvcache.server.listen import base_url, bind
+from kvcache.server.logs import LogFormat, configure_logging
+from kvcache.server.settings import ServerSettings
+from kvcache.service import Service
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from starlette.types import ASGIApp
+
+    from kvcache.config import KvEventsConfig
+
+__all__ = ["ServeOptions", "Server", "serve"]
+
+_log = logging.getLogger("kvcache.server")
+
+_DRAIN_SECONDS: Final = 3
+"""Closing the directory takes under a second more; together under the promised five."""
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What `kvcache serve` was told, already validated."""
+
+    host: str
+    port: int
+    """0 picks a free port."""
+    config: KvEventsConfig | None
+    """None switches the index off."""
+    log_level: str = "info"
+    log_format: LogFormat = "text"
+    settings: ServerSettings = field(default_factory=ServerSettings)
+
+
+class Server(uvicorn.Server):
+    """The HTTP server with our signals and our word of being ready."""
+
+    def __init__(self, app: ASGIApp, on_ready: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=_DRAIN_SECONDS,
+            )
+        )
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts to accept, then says so."""
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._on_ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Drains at the first signal of either kind, hurries at the second."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Listens to signals where that is possible; see the module for why it is overridden."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            # A late signal must not undo a clean stop: the directory is still to be closed.
+            for number in previous:
+                signal.signal(number, signal.SIG_IGN)
+
+
+def serve(options: ServeOptions) -> None:
+    """Serves until a signal. Raises `ConfigError`, `BindError`."""
+    configure_logging(options.log_level, options.log_format)
+    with Service.start(options.config) as service, bind(options.host, options.port) as listener:
+        url = base_url(options.host, listener.getsockname()[1])
+        if options.config is None:
+            _log.warning("the index is disabled: no --kv_events_config_file; queries get 503")
+        else:
+            _log.info("following streams: %d", len(options.config.streams))
+
+        def on_ready() -> None:
+            # One write: the line must not be torn by a log line of another thread.
+            sys.stderr.write(f"kvcache: serving on {url}\n")
+            sys.stderr.flush()
+
+        Server(create_app(service, options.settings), on_ready).run(sockets=[listener])
+        _log.info("stopped")
