@@ -1,0 +1,62 @@
+# The same names as in CI and in CONTRIBUTING. Everything is set up on the way, in .venv and target/.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+DURATION ?=
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+RUST_SOURCES   := $(shell find rust -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/) Cargo.toml Cargo.lock
+PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi') pyproject.toml README.md
+
+.PHONY: build check lint test test-rust test-python bench bench-smoke fuzz demo clean system
+
+build: $(VENV)/installed
+
+# What the build needs from the system: a C linker for Rust, headers are not needed (stable ABI).
+system:
+	@./scripts/require-system
+
+$(VENV)/tools: constraints.txt requirements-dev.txt | system
+	@$(PYTHON) -c 'import sys; sys.exit("kvcache needs Python 3.11 or later: this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -r requirements-dev.txt -c constraints.txt
+	touch $@
+
+# Tests run what users get: an installed wheel, not the source tree.
+$(VENV)/installed: $(VENV)/tools $(RUST_SOURCES) $(PYTHON_SOURCES)
+	rm -rf target/wheels
+	$(BIN)/maturin build --release -q -o target/wheels -i $(BIN)/python
+	$(BIN)/python -m pip install -q --force-reinstall --no-deps target/wheels/*.whl
+	touch $@
+
+check lint: build
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(BIN)/ruff format --check python tests bench
+	$(BIN)/ruff check python tests bench
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest kvcache._core --mypy-config-file pyproject.toml
+
+test-rust: | system
+	cargo test --workspace --locked
+
+test-python: build
+	$(BIN)/python -m pytest
+
+test: check test-rust test-python bench-smoke
+
+# Figures need a quiet machine; the smoke mode only proves that the benchmarks run.
+bench: build
+	$(BIN)/python -m pytest bench --benchmark-only --benchmark-group-by=group -q
+
+bench-smoke: build
+	$(BIN)/python -m pytest bench --benchmark-disable -q
+
+fuzz:
+	cd rust && cargo +nightly fuzz run frame_reader -- -max_total_time=60
+
+demo: build
+	$(BIN)/kvcache demo $(if $(DURATION),--duration $(DURATION))
+
+clean:
+	rm -rf $(VENV) target
