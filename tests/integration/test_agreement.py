@@ -52,6 +52,9 @@ def test_forty_streams_agree() -> None:
             for seed in range(0, 50, 7):
                 wait_agrees(directory, one, tokens(seed, 4))
         assert all(sum(stream["doubts"].values()) == 0 for stream in directory.streams())
+        start = time.monotonic()
+        directory.close()
+        assert time.monotonic() - start < 1
 
 
 def test_a_random_walk_ends_in_agreement_at_every_quiet_point() -> None:
