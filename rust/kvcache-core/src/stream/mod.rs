@@ -9,6 +9,9 @@ mod cursor;
 mod doubt;
 mod machine;
 mod pacer;
+mod settings;
+mod snapshot;
+mod state;
 mod views;
 
 #[cfg(test)]
@@ -16,5 +19,8 @@ mod tests;
 
 pub use counters::Counters;
 pub use doubt::{Doubt, DoubtKind};
-pub use machine::{FetchId, ReplayFailure, Snapshot, StreamMachine, StreamSettings, StreamState};
+pub use machine::{FetchId, StreamMachine};
+pub use settings::StreamSettings;
+pub use snapshot::{ReplayFailure, Snapshot};
+pub use state::StreamState;
 pub use views::{Sizes, Views};

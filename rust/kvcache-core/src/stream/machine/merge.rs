@@ -1,0 +1,91 @@
+//! Snapshots: merged with the messages kept meanwhile, and published as one.
+
+use std::time::{Duration, Instant};
+
+use super::super::cursor::Cursor;
+use super::{Phase, Snapshot, StreamMachine};
+use crate::decode::xllm;
+use crate::model::{ApplyReport, Batch, Sequence};
+use crate::stream::{Doubt, DoubtKind, Views};
+
+impl StreamMachine {
+    /// Merges a snapshot with the buffered messages into a draft and publishes it.
+    pub(super) fn build(
+        &mut self,
+        now: Instant,
+        snapshot: &Snapshot,
+        views: &mut impl Views,
+    ) -> Result<Cursor, Doubt> {
+        let watermark = snapshot.watermark;
+        self.check_bridge(watermark)?;
+        let mut batch = std::mem::take(&mut self.scratch);
+        let built = self.build_with(now, snapshot, &mut batch, views);
+        self.keep_scratch(batch);
+        let (cursor, report) = built?;
+        self.counters.applied += report;
+        Ok(cursor)
+    }
+
+    fn build_with(
+        &self,
+        now: Instant,
+        snapshot: &Snapshot,
+        batch: &mut Batch,
+        views: &mut impl Views,
+    ) -> Result<(Cursor, ApplyReport), Doubt> {
+        let expectation = &self.settings.expectation;
+        let watermark = snapshot.watermark;
+        xllm::decode(&snapshot.payload, expectation, batch)
+            .map_err(|error| Doubt::from(&error).within("snapshot"))?;
+        views.begin_draft();
+        let mut report = views
+            .draft_snapshot(batch)
+            .map_err(|error| Doubt::from(error).within("snapshot"))?;
+        let idle = batch.wire_hashes.is_empty();
+        // An engine that was asked before it published anything says 0, and numbers its first message 0 too.
+        let unheard = self.heard_before_fetch.is_none();
+        let mut last = watermark;
+        for delta in self.buffer.iter() {
+            let first_of_all = unheard && idle && [watermark, delta.sequence] == [Sequence(0); 2];
+            if delta.sequence <= watermark && !first_of_all {
+                continue;
+            }
+            xllm::decode(&delta.payload, expectation, batch)
+                .map_err(|error| Doubt::from(&error))?;
+            if batch.is_full_state() {
+                views.begin_draft();
+            }
+            report += views
+                .draft_delta(batch)
+                .map_err(|error| Doubt::from(error).within("buffered message"))?;
+            last = delta.sequence;
+        }
+        views.publish_draft(last)?;
+        let until = now + Duration::from_millis(self.settings.limits.replay_timeout_ms);
+        let idle = idle && self.may_still_start_at_zero();
+        Ok((Cursor::from_snapshot(last, self.heard, idle, until), report))
+    }
+
+    /// Every message heard must be in the snapshot or in the buffer.
+    fn check_bridge(&self, watermark: Sequence) -> Result<(), Doubt> {
+        let Some(heard) = self.heard.filter(|heard| *heard > watermark) else {
+            return Ok(());
+        };
+        match self.buffer.first() {
+            Some(first) if watermark.next().is_some_and(|next| first <= next) => Ok(()),
+            _ => Err(Doubt::new(
+                DoubtKind::Replay,
+                format!(
+                    "snapshot is older than the messages kept: watermark {watermark}, last message {heard}"
+                ),
+            )),
+        }
+    }
+
+    fn may_still_start_at_zero(&self) -> bool {
+        match &self.phase {
+            Phase::Synchronized(cursor, _) => cursor.may_start_at_zero(),
+            _ => true,
+        }
+    }
+}

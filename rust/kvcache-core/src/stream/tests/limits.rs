@@ -1,0 +1,92 @@
+//! Orphans and bounds.
+
+use super::rig::{Rig, stored};
+use crate::model::Limits;
+use crate::stream::{DoubtKind, StreamState};
+
+#[test]
+fn orphans_cause_no_snapshot_after_snapshot() {
+    // cases: unknown parent
+    let mut rig = Rig::connected();
+    rig.answer(
+        5,
+        &[
+            stored(&[1], None),
+            stored(&[2], Some(1)),
+            stored(&[9], Some(8)),
+            stored(&[10], Some(9)),
+        ],
+    );
+    assert_eq!(
+        (rig.state(), rig.holds()),
+        (StreamState::Synchronized, vec![1, 2])
+    );
+    rig.live(6, &[stored(&[11], Some(10))]);
+    rig.live(7, &[stored(&[12], Some(11))]);
+    assert_eq!(
+        (rig.state(), rig.sequence()),
+        (StreamState::Synchronized, Some(7))
+    );
+    rig.live(8, &[stored(&[14], Some(13))]);
+    rig.assert_doubted(DoubtKind::UnknownParent);
+}
+
+#[test]
+fn the_buffer_has_a_budget() {
+    let mut rig = Rig::with(Limits {
+        max_buffered_bytes: 2000,
+        ..Limits::default()
+    });
+    rig.connect();
+    for sequence in 1..40 {
+        rig.live(sequence, &[stored(&[sequence], None)]);
+        assert!(rig.machine.buffered_bytes() <= 2000);
+    }
+    assert!(rig.machine.counters().doubts(DoubtKind::BufferLimit) >= 1);
+    rig.pass_until_wanted();
+    rig.answer(39, &[stored(&[1], None)]);
+    assert_eq!(rig.sequence(), Some(39));
+    // While calibrating the live view is sound: only the calibration is given up.
+    rig.pass_until_wanted();
+    for sequence in 40..80 {
+        rig.live(sequence, &[stored(&[sequence], None)]);
+    }
+    assert_eq!(
+        (rig.state(), rig.sequence()),
+        (StreamState::Synchronized, Some(79))
+    );
+    assert!(rig.machine.counters().calibration_failures >= 1);
+}
+
+#[test]
+fn too_many_blocks_are_a_doubt_wherever_they_come_from() {
+    let limits = Limits {
+        max_blocks_per_stream: 3,
+        ..Limits::default()
+    };
+    let mut rig = Rig::with(limits);
+    rig.connect();
+    rig.answer(1, &[stored(&[1, 2, 3, 4], None)]);
+    rig.assert_doubted(DoubtKind::BlockLimit);
+    rig.pass_until_wanted();
+    rig.answer(1, &[stored(&[1, 2, 3], None)]);
+    rig.live(2, &[stored(&[4], Some(3))]);
+    assert_eq!(rig.machine.counters().doubts(DoubtKind::BlockLimit), 2);
+    rig.pass_until_wanted();
+    rig.answer(2, &[stored(&[1], None)]);
+    rig.pass_until_wanted();
+    rig.answer(2, &[stored(&[1, 2, 3, 4], None)]);
+    assert_eq!(rig.machine.counters().doubts(DoubtKind::BlockLimit), 3);
+    assert!(rig.views.published.is_none());
+}
+
+#[test]
+fn without_a_view_slot_it_tries_again() {
+    let mut rig = Rig::connected();
+    rig.views.no_slots = 1;
+    rig.answer(1, &[]);
+    assert_eq!(rig.state(), StreamState::Snapshotting);
+    rig.pass_until_wanted();
+    rig.answer(1, &[]);
+    assert_eq!(rig.state(), StreamState::Synchronized);
+}
