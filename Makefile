@@ -52,8 +52,17 @@ bench: build
 bench-smoke: build
 	$(BIN)/python -m pytest bench --benchmark-disable -q
 
+# libFuzzer with coverage and AddressSanitizer, without needing cargo-fuzz to be installed.
+FUZZ_SECONDS ?= 30
+FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing
+
 fuzz:
-	cd rust && cargo +nightly fuzz run frame_reader -- -max_total_time=60
+	for target in frame_reader xllm_batch; do \
+		mkdir -p rust/fuzz/corpus/$$target && (cd rust/fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" cargo +nightly run -q --release \
+			--target $$(rustc -vV | sed -n 's/host: //p') --bin $$target -- -max_total_time=$(FUZZ_SECONDS) corpus/$$target) || exit 1; \
+	done
 
 demo: build
 	$(BIN)/kvcache demo $(if $(DURATION),--duration $(DURATION))

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import ExitStack
 
+import psutil
 import pytest
 from following import (
     BLOCK,
@@ -55,6 +56,23 @@ def test_forty_streams_agree() -> None:
         start = time.monotonic()
         directory.close()
         assert time.monotonic() - start < 1
+
+
+def test_a_full_house_shares_a_few_threads_and_closes_at_once() -> None:
+    process = psutil.Process()
+    with ExitStack() as stack:
+        engines = [stack.enter_context(engine(f"engine-{number}")) for number in range(128)]
+        for number, one in enumerate(engines):
+            one.prefill(tokens(number, 3))
+        threads, descriptors = process.num_threads(), process.num_fds()
+        directory = stack.enter_context(follow(*engines))
+        assert process.num_threads() - threads <= 8
+        for number, one in enumerate(engines):
+            assert hits(directory, tokens(number, 3))[one.instance_name, 0] == (3 * BLOCK, 0)
+        start = time.monotonic()
+        directory.close()
+        assert time.monotonic() - start < 1
+        wait_until(lambda: process.num_fds() <= descriptors and process.num_threads() <= threads)
 
 
 def test_a_random_walk_ends_in_agreement_at_every_quiet_point() -> None:
