@@ -92,6 +92,10 @@ impl Arena {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
     /// Every block, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Block> {
         self.by_key.iter().map(|id| self.get(*id))
