@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvcache.types import StreamStatus
 
 BLOCK = 4
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 def wait_until(

@@ -181,7 +181,7 @@ def test_a_publisher_with_heartbeats_keeps_its_subscriber(one: SimulatedEngine) 
         with kvcache.Directory(
             kvcache.KvEventsConfig.from_dict({"streams": [config]})
         ) as directory:
-            directory.wait_synchronized(timeout=10)
+            directory.wait_synchronized(timeout=30)
             end = time.monotonic() + 1.5
             sequence = 1
             while time.monotonic() < end:

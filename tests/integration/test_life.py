@@ -54,7 +54,7 @@ def test_an_engine_that_is_not_there_yet_is_waited_for() -> None:
             assert status(directory)["state"] == "connecting"
             assert hits(directory, tokens(1, 2)) == {}
             one.start()
-            directory.wait_synchronized(timeout=10)
+            directory.wait_synchronized(timeout=30)
             wait_agrees(directory, one, tokens(1, 2))
 
 
@@ -76,7 +76,7 @@ def test_a_gap_costs_the_hits_until_the_next_snapshot(one: SimulatedEngine) -> N
         ) == (0, 0, 0)
         assert "gap" in match.error or "snapshot" in match.error
         let_go(one)
-        directory.wait_synchronized(timeout=10)
+        directory.wait_synchronized(timeout=30)
         for seed, blocks in ((1, 4), (2, 1), (3, 1)):
             wait_agrees(directory, one, tokens(seed, blocks))
         assert directory.query([])[0].error == ""
@@ -89,7 +89,7 @@ def test_messages_that_arrive_during_a_snapshot_are_merged(one: SimulatedEngine)
         for seed in range(20):
             one.prefill(tokens(seed, 1))
         let_go(one)
-        directory.wait_synchronized(timeout=10)
+        directory.wait_synchronized(timeout=30)
         for seed in range(20):
             wait_agrees(directory, one, tokens(seed, 1))
         assert status(directory)["doubts"]["gap"] == 0
@@ -114,7 +114,7 @@ def test_a_sequence_that_goes_back_is_a_restart(one: SimulatedEngine) -> None:
         wait_agrees(directory, one, tokens(2, 1))
         one.publish_frames(live_frames(one.topic, 0, batch_payload([], 0, 0.0)))
         wait_doubted(directory, "sequence_reset")
-        directory.wait_synchronized(timeout=10)
+        directory.wait_synchronized(timeout=30)
         wait_agrees(directory, one, tokens(2, 1))
 
 
@@ -189,7 +189,7 @@ def test_an_unknown_parent_in_a_live_message_is_a_doubt(one: SimulatedEngine) ->
     with follow(one) as directory:
         one.publish_batch([stored([77], 12345, tokens(9, 1), BLOCK, "gpu")])
         wait_doubted(directory, "unknown_parent")
-        directory.wait_synchronized(timeout=10)
+        directory.wait_synchronized(timeout=30)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_malformed_batch_costs_its_own_stream_only(
             wait_doubted(directory, doubt)
             assert hits(directory, tokens(5, 2)) == {("engine-b", 0): (2 * BLOCK, 0)}
             let_go(one)
-            directory.wait_synchronized(timeout=10)
+            directory.wait_synchronized(timeout=30)
             wait_agrees(directory, one, tokens(1, 1))
 
 

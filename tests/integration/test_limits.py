@@ -81,7 +81,7 @@ def test_replay_timeout(one: SimulatedEngine) -> None:
             wait_doubted(directory, "replay_timeout", times=2)
             assert "replay_timeout_ms" in status(directory)["error"]
             one.faults.disarm()
-            directory.wait_synchronized(timeout=10)
+            directory.wait_synchronized(timeout=30)
 
 
 def test_a_failing_snapshot_is_no_busy_loop(one: SimulatedEngine) -> None:
@@ -92,4 +92,4 @@ def test_a_failing_snapshot_is_no_busy_loop(one: SimulatedEngine) -> None:
         wait_until(lambda: status(directory)["snapshot_failures_total"] >= first + 1)
         assert one.snapshot_requests <= 12
         one.faults.disarm()
-        directory.wait_synchronized(timeout=15)
+        directory.wait_synchronized(timeout=30)
