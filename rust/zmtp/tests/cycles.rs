@@ -12,12 +12,18 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+fn resident_pages() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_thousand_reconnects_with_flat_descriptors_and_tasks() {
+async fn a_thousand_reconnects_with_flat_memory_descriptors_and_tasks() {
     let peer = Peer::listen().await;
     let endpoint = peer.endpoint();
     let mut before = None;
+    let mut warm = 0;
     for round in 0..1000 {
         let connect = zmtp::connect(
             &endpoint,
@@ -37,7 +43,13 @@ async fn a_thousand_reconnects_with_flat_descriptors_and_tasks() {
         drop(stream);
         let open = open_descriptors();
         assert_eq!(*before.get_or_insert(open), open, "round {round}");
+        if round == 100 {
+            warm = resident_pages();
+        }
     }
+    // A leaked read buffer of 64 KiB a connection would be 14,400 pages.
+    let grown = resident_pages().saturating_sub(warm);
+    assert!(grown < 1024, "pages: {grown}");
     let metrics = tokio::runtime::Handle::current().metrics();
     assert_eq!(metrics.num_alive_tasks(), 0);
 }
