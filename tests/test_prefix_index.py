@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kvcache.types import TokenIds
 
@@ -216,3 +216,14 @@ def test_queries_beside_writers_see_whole_prefixes() -> None:
     finally:
         stop.set()
         writer.join()
+
+
+def test_a_length_that_lies_allocates_nothing(index: kvcache.PrefixIndex) -> None:
+    class Liar:
+        def __len__(self) -> int:
+            return 2**62
+
+        def __iter__(self) -> Iterator[int]:
+            return iter([1, 2])
+
+    assert one(index, Liar()) == (2, 0)  # type: ignore[arg-type]

@@ -183,7 +183,8 @@ fn from_items<'py>(
     items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
     length: usize,
 ) -> PyResult<TokenIds> {
-    let mut ids = Vec::with_capacity(length);
+    // A length is what an object says of itself; only what it yields is believed.
+    let mut ids = Vec::with_capacity(length.min(1 << 16));
     for item in items {
         let item = item?;
         // True is an integer to Python; to a caller it is a mistake.

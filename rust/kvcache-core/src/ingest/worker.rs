@@ -37,6 +37,8 @@ impl StreamSource {
         zmtp::Limits {
             max_frame_bytes: max,
             max_message_bytes: max.saturating_add(self.topic.len()).saturating_add(64),
+            // A live message has three, a replay four at most.
+            max_frames: 8,
             ..zmtp::Limits::default()
         }
     }

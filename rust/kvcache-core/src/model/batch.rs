@@ -66,11 +66,11 @@ impl Batch {
         matches!(self.events.first(), Some(Event::Cleared))
     }
 
-    /// Bytes that the decoded records occupy.
+    /// Bytes that the arrays have allocated, used or not.
     #[must_use]
-    pub fn decoded_bytes(&self) -> usize {
-        size_of_val(self.events.as_slice())
-            + size_of_val(self.wire_hashes.as_slice())
-            + size_of_val(self.token_ids.as_slice())
+    pub fn allocated_bytes(&self) -> usize {
+        self.events.capacity() * size_of::<Event>()
+            + self.wire_hashes.capacity() * size_of::<WireHash>()
+            + self.token_ids.capacity() * size_of::<u32>()
     }
 }

@@ -284,8 +284,8 @@ impl StreamMachine {
         let delay = self
             .calibration_pacer
             .delay(now)
-            .max(Pacer::FIRST)
-            .min(interval);
+            .min(interval)
+            .max(Pacer::FIRST);
         if let Phase::Synchronized(_, fetch) = &mut self.phase {
             *fetch = Fetch::Due(now + delay);
         }
@@ -303,6 +303,11 @@ impl StreamMachine {
 
     /// Gives up a running fetch and asks for a new one as soon as pacing allows.
     fn schedule_snapshot(&mut self, now: Instant) {
+        if let Phase::Snapshotting(Fetch::Due(_)) = self.phase {
+            // Postponing it with every further doubt could mean never.
+            self.tick(now);
+            return;
+        }
         let delay = self.snapshot_pacer.delay(now);
         self.phase = Phase::Snapshotting(Fetch::Due(now + delay));
         self.tick(now);
@@ -314,7 +319,7 @@ impl StreamMachine {
     }
 
     fn keep_scratch(&mut self, batch: Batch) {
-        if batch.decoded_bytes() <= SCRATCH_KEPT_BYTES {
+        if batch.allocated_bytes() <= SCRATCH_KEPT_BYTES {
             self.scratch = batch;
         }
     }

@@ -68,7 +68,11 @@ impl StreamMachine {
 
     /// Every message heard must be in the snapshot or in the buffer.
     fn check_bridge(&self, watermark: Sequence) -> Result<(), Doubt> {
-        let Some(heard) = self.heard.filter(|heard| *heard > watermark) else {
+        let shown = match &self.phase {
+            Phase::Synchronized(cursor, _) => Some(cursor.last()),
+            _ => None,
+        };
+        let Some(heard) = self.heard.max(shown).filter(|heard| *heard > watermark) else {
             return Ok(());
         };
         match self.buffer.first() {

@@ -97,3 +97,12 @@ fn a_message_during_a_calibration_can_still_be_a_doubt() {
         "the calibration was given up"
     );
 }
+
+#[test]
+fn a_calibration_never_goes_back() {
+    let mut rig = Rig::synchronized(100, &[1]);
+    rig.pass_until_wanted();
+    rig.answer(50, &[stored(&[2], None)]);
+    assert_eq!((rig.sequence(), rig.holds()), (Some(100), vec![1]));
+    assert_eq!(rig.machine.counters().calibration_failures, 1);
+}

@@ -90,3 +90,16 @@ fn without_a_view_slot_it_tries_again() {
     rig.answer(1, &[]);
     assert_eq!(rig.state(), StreamState::Synchronized);
 }
+
+#[test]
+fn further_doubts_do_not_postpone_the_snapshot() {
+    let mut rig = Rig::connected();
+    for _ in 0..8 {
+        rig.fail();
+        rig.pass_until_wanted();
+    }
+    rig.fail();
+    let due = rig.machine.deadline();
+    rig.raw(1, b"nonsense".to_vec());
+    assert_eq!(rig.machine.deadline(), due);
+}
