@@ -9,6 +9,9 @@ use crate::model::{
     ApplyError, ApplyReport, Batch, BlockHash, BlockSpec, ContentKey, Event, Stored, Tier,
 };
 
+/// Hashes that stay allocated from one event to the next: a huge one must not be paid for ever.
+const MAX_KEPT_HASHES: usize = 16_384;
+
 /// Applies batches to ledgers; keeps its memory from one to the next.
 #[derive(Debug)]
 pub(super) struct Applier {
@@ -75,6 +78,9 @@ impl Applier {
         self.hashes.clear();
         self.hashes.extend(hashes);
         let blocks = (wires, self.hashes.as_slice());
-        ledger.store(stored.parent, blocks, stored.tier, origin, sink)
+        let stored = ledger.store(stored.parent, blocks, stored.tier, origin, sink);
+        self.hashes.clear();
+        self.hashes.shrink_to(MAX_KEPT_HASHES);
+        stored
     }
 }

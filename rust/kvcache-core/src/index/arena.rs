@@ -96,6 +96,11 @@ impl Arena {
         self.by_key.len()
     }
 
+    /// The ids of all blocks, in no order.
+    pub(super) fn ids(&self) -> impl Iterator<Item = BlockId> {
+        self.by_key.iter().copied()
+    }
+
     /// Every block, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Block> {
         self.by_key.iter().map(|id| self.get(*id))

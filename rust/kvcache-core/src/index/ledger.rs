@@ -4,6 +4,7 @@
 //! checked whole before it changes anything, so a failing one leaves the ledger as it was. Private to
 //! its writer; every change of residency is told to a sink. Knows nothing of slots or queries.
 
+mod kept;
 mod room;
 
 use std::fmt;
@@ -38,6 +39,9 @@ pub struct Counts {
     pub orphans: usize,
 }
 
+/// Entries of scratch memory that stay from one event to the next.
+const MAX_KEPT_SCRATCH: usize = 16_384;
+
 /// One stream's view, as its writer keeps it.
 pub(super) struct Ledger {
     hash_seed: u64,
@@ -69,7 +73,7 @@ impl Ledger {
             aliases: HashMap::default(),
             orphans: HashMap::default(),
             evictables: Evictables::new(),
-            next_stamp: 0,
+            next_stamp: kept::FIRST_STAMP,
             device_blocks: 0,
             host_blocks: 0,
             sorted: Vec::new(),
@@ -107,6 +111,7 @@ impl Ledger {
         }
         if below_orphan {
             self.remember_orphans(parent, wires);
+            self.trim_scratch();
             return Ok(ApplyReport {
                 orphaned: wires.len() as u64,
                 ..ApplyReport::default()
@@ -117,12 +122,16 @@ impl Ledger {
         let chain = std::mem::take(&mut self.chain);
         let mut parent_id = parent_id;
         for (&wire, &(key, known)) in wires.iter().zip(&chain) {
-            let id = known.unwrap_or_else(|| self.add_block(key, parent_id, wire, tier.is_some()));
+            let id = known.unwrap_or_else(|| {
+                let since = self.take_stamp();
+                self.add_block(key, parent_id, wire, since, tier.is_some())
+            });
             self.add_name(wire, id);
             self.add_copy(id, tier, &mut report, sink);
             parent_id = Some(id);
         }
         self.chain = chain;
+        self.trim_scratch();
         Ok(report)
     }
 
@@ -146,6 +155,7 @@ impl Ledger {
             self.sort(wires);
             self.sorted.dedup();
             self.remember_orphans(None, wires);
+            self.trim_scratch();
         }
         let mut report = ApplyReport::default();
         for wire in wires {
@@ -248,6 +258,14 @@ impl Ledger {
             + self.chain.capacity() * size_of::<(ContentKey, Option<BlockId>)>()
     }
 
+    /// One huge event must not be paid for ever.
+    fn trim_scratch(&mut self) {
+        self.sorted.clear();
+        self.sorted.shrink_to(MAX_KEPT_SCRATCH);
+        self.chain.clear();
+        self.chain.shrink_to(MAX_KEPT_SCRATCH);
+    }
+
     fn sort(&mut self, wires: &[WireHash]) {
         self.sorted.clear();
         self.sorted.extend_from_slice(wires);
@@ -300,10 +318,9 @@ impl Ledger {
                 return;
             }
             if !self.names.contains_key(&wire) && !self.orphans.contains_key(&wire) {
-                self.orphans.insert(wire, self.next_stamp);
-                self.evictables
-                    .insert(self.next_stamp, Evictable::Orphan(wire));
-                self.next_stamp += 1;
+                let stamp = self.take_stamp();
+                self.orphans.insert(wire, stamp);
+                self.evictables.insert(stamp, Evictable::Orphan(wire));
             }
         }
     }
@@ -314,6 +331,7 @@ impl Ledger {
         key: ContentKey,
         parent: Option<BlockId>,
         name: WireHash,
+        since: u64,
         gets_copy: bool,
     ) -> BlockId {
         if let Some(parent_id) = parent {
@@ -323,8 +341,6 @@ impl Ledger {
             }
             parent.children += 1;
         }
-        let since = self.next_stamp;
-        self.next_stamp += 1;
         let id = self.arena.insert(Block {
             key,
             parent,
@@ -369,6 +385,11 @@ impl Ledger {
         } else {
             report.already_stored += 1;
         }
+    }
+
+    fn take_stamp(&mut self) -> u64 {
+        self.next_stamp += 1;
+        self.next_stamp - 1
     }
 
     fn count_mut(&mut self, tier: Tier) -> &mut usize {

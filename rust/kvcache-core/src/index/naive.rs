@@ -29,7 +29,8 @@ impl View {
         Self {
             block_size,
             max,
-            clock: 0,
+            // Below is room for what a view keeps of an older one.
+            clock: 1 << 32,
             blocks,
             names,
             orphans,
@@ -95,6 +96,40 @@ impl View {
     pub(super) fn path(&self, wire: WireHash) -> Option<Vec<u32>> {
         let name = self.names.iter().find(|name| name.0 == wire)?;
         Some(name.1.clone())
+    }
+
+    /// Keeps the blocks that only `old` knows, without copies, as the oldest.
+    fn keep_known(&mut self, old: &Self) {
+        let mut kept: Vec<&Block> = old
+            .blocks
+            .iter()
+            .filter(|block| !self.blocks.iter().any(|known| known.path == block.path))
+            .collect();
+        kept.sort_by_key(|block| (block.device || block.host, block.since));
+        let mut kept: Vec<_> = kept.into_iter().zip(0..).collect();
+        kept.sort_by_key(|(block, _)| block.path.len());
+        for (Block { path, .. }, since) in kept {
+            let parent = &path[..path.len() - self.block_size];
+            let names = old.names.iter().filter(|name| name.1 == *path);
+            let free: Vec<_> = names
+                .filter(|name| self.path(name.0).is_none() && !self.is_orphan(name.0))
+                .cloned()
+                .collect();
+            let has_parent =
+                parent.is_empty() || self.blocks.iter().any(|block| block.path == parent);
+            if has_parent && !free.is_empty() {
+                self.names.extend(free);
+                self.blocks.push(Block {
+                    path: path.clone(),
+                    device: false,
+                    host: false,
+                    since,
+                });
+            }
+        }
+        while self.names.len() + self.orphans.len() > self.max {
+            assert!(self.evict(&|_| false, &[]));
+        }
     }
 
     fn is_orphan(&self, wire: WireHash) -> bool {
@@ -324,7 +359,10 @@ impl Stream {
     }
 
     /// Whether the copies are others than before.
-    pub(super) fn publish(&mut self, draft: View, sequence: Option<Sequence>) -> bool {
+    pub(super) fn publish(&mut self, mut draft: View, sequence: Option<Sequence>) -> bool {
+        if let Some(view) = &self.view {
+            draft.keep_known(view);
+        }
         let same = self
             .view
             .as_ref()

@@ -129,7 +129,8 @@ impl StreamWriter {
         }
     }
 
-    /// Makes `draft` the published view, in one step for every query.
+    /// Makes `draft` the published view, in one step for every query. What only the view that it replaces
+    /// knows stays known, without copies, as far as there is room (spec: content keys).
     ///
     /// # Errors
     /// [`ApplyError::NoSlot`]; the old view, if any, stays published.
@@ -138,7 +139,10 @@ impl StreamWriter {
         draft: Draft,
         sequence: Option<Sequence>,
     ) -> Result<Publication, ApplyError> {
-        let Draft { ledger, .. } = draft;
+        let Draft { mut ledger, .. } = draft;
+        if let Some(view) = &self.view {
+            ledger.keep_known(&view.ledger);
+        }
         if let Some(view) = &mut self.view
             && view.ledger.same_copies(&ledger)
         {

@@ -39,7 +39,7 @@ impl Ledger {
         })
     }
 
-    fn names_of(&self, id: BlockId) -> impl Iterator<Item = WireHash> {
+    pub(super) fn names_of(&self, id: BlockId) -> impl Iterator<Item = WireHash> {
         let aliases = self.aliases.get(&id).into_iter().flatten().copied();
         std::iter::once(self.arena.get(id).name).chain(aliases)
     }

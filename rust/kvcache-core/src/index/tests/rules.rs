@@ -303,3 +303,64 @@ fn the_index_refuses_what_it_cannot_hold() {
         Err(IndexError::SpecMismatch { .. })
     ));
 }
+
+#[test]
+fn a_calibration_keeps_the_names_of_blocks_without_copies() {
+    let (index, mut writer) = one_stream(4);
+    // 1 ← 2 ← 3, and 4 by itself; then 2 and 3 are evicted, 3 first.
+    Events::default()
+        .store(None, &[1, 2, 3], &[1, 1, 2, 2, 3, 3], Device)
+        .store(None, &[4], &[4, 4], Device)
+        .remove(&[3, 2], Some(Device))
+        .apply(&mut writer)
+        .unwrap();
+    // The snapshot shows that the removal of 4 was lost.
+    let mut draft = writer.new_draft();
+    let snapshot = Events::default().store(None, &[1], &[1, 1], Device);
+    snapshot.draft(&mut draft, Origin::Snapshot).unwrap();
+    writer.publish(draft, None).unwrap();
+    assert_eq!(writer.counts().known, 4);
+    // Block 3 goes: of those that nobody descends from it has been without a copy longest. Then 2, its parent.
+    let new = Events::default().store(None, &[5], &[5, 5], Device);
+    new.apply(&mut writer).unwrap();
+    let copies = Events::default().store(None, &[2, 4], &[], Host);
+    copies.apply(&mut writer).unwrap();
+    assert_eq!(hits(&index, &[1, 1, 2, 2]), (2, 2));
+    assert_eq!(hits(&index, &[4, 4]), (0, 2));
+    let copy = Events::default().store(None, &[3], &[], Host);
+    assert_eq!(
+        copy.apply(&mut writer),
+        Err(ApplyError::UnknownTokenless(WireHash(3)))
+    );
+}
+
+#[test]
+fn a_calibration_keeps_no_name_that_the_snapshot_uses() {
+    let (index, mut writer) = one_stream(100);
+    Events::default()
+        .store(None, &[1, 2, 3], &[1, 1, 2, 2, 3, 3], Device)
+        .apply(&mut writer)
+        .unwrap();
+    let mut draft = writer.new_draft();
+    // 1 names another content now, 2 is an orphan; 3 descends from it.
+    let snapshot =
+        Events::default()
+            .store(None, &[1], &[9, 9], Device)
+            .store(Some(7), &[2], &[2, 2], Device);
+    snapshot.draft(&mut draft, Origin::Snapshot).unwrap();
+    writer.publish(draft, None).unwrap();
+    let counts = writer.counts();
+    assert_eq!((counts.known, counts.orphans), (1, 1));
+    assert_eq!(hits(&index, &[9, 9]), (2, 0));
+}
+
+#[test]
+fn what_was_known_before_a_doubt_is_forgotten() {
+    let (_, mut writer) = one_stream(100);
+    let stored = Events::default().store(None, &[1], &[1, 1], Device);
+    stored.apply(&mut writer).unwrap();
+    writer.unpublish("restarted");
+    let draft = writer.new_draft();
+    writer.publish(draft, None).unwrap();
+    assert_eq!(writer.counts().known, 0);
+}

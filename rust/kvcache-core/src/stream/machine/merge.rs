@@ -18,9 +18,9 @@ impl StreamMachine {
     ) -> Result<Cursor, Doubt> {
         let watermark = snapshot.watermark;
         self.check_bridge(watermark)?;
-        let mut batch = std::mem::take(&mut self.scratch);
-        let built = self.build_with(now, snapshot, &mut batch, views);
-        self.keep_scratch(batch);
+        let mut deltas = std::mem::take(&mut self.scratch);
+        let built = self.build_with(now, snapshot, &mut deltas, views);
+        self.keep_scratch(deltas);
         let (cursor, report) = built?;
         self.counters.applied += report;
         Ok(cursor)
@@ -30,18 +30,22 @@ impl StreamMachine {
         &self,
         now: Instant,
         snapshot: &Snapshot,
-        batch: &mut Batch,
+        delta_batch: &mut Batch,
         views: &mut impl Views,
     ) -> Result<(Cursor, ApplyReport), Doubt> {
         let expectation = &self.settings.expectation;
         let watermark = snapshot.watermark;
-        xllm::decode(&snapshot.payload, expectation, batch)
-            .map_err(|error| Doubt::from(&error).within("snapshot"))?;
-        views.begin_draft();
-        let mut report = views
-            .draft_snapshot(batch)
-            .map_err(|error| Doubt::from(error).within("snapshot"))?;
-        let idle = batch.wire_hashes.is_empty();
+        let (mut report, idle) = {
+            // A snapshot's memory goes before the first delta is decoded.
+            let mut whole = Batch::default();
+            xllm::decode(&snapshot.payload, expectation, &mut whole)
+                .map_err(|error| Doubt::from(&error).within("snapshot"))?;
+            views.begin_draft();
+            let report = views
+                .draft_snapshot(&whole)
+                .map_err(|error| Doubt::from(error).within("snapshot"))?;
+            (report, whole.wire_hashes.is_empty())
+        };
         // An engine that was asked before it published anything says 0, and numbers its first message 0 too.
         let unheard = self.heard_before_fetch.is_none();
         let mut last = watermark;
@@ -50,13 +54,13 @@ impl StreamMachine {
             if delta.sequence <= watermark && !first_of_all {
                 continue;
             }
-            xllm::decode(&delta.payload, expectation, batch)
+            xllm::decode(&delta.payload, expectation, delta_batch)
                 .map_err(|error| Doubt::from(&error))?;
-            if batch.is_full_state() {
+            if delta_batch.is_full_state() {
                 views.begin_draft();
             }
             report += views
-                .draft_delta(batch)
+                .draft_delta(delta_batch)
                 .map_err(|error| Doubt::from(error).within("buffered message"))?;
             last = delta.sequence;
         }
