@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import kvcache
 import numpy as np
@@ -69,6 +69,44 @@ def test_a_store_that_fails_changes_nothing(
         index.store("a", **arguments)  # type: ignore[arg-type]
     (match,) = index.query([1, 2, 3, 4])
     assert (match.device_hit_tokens, match.device_blocks) == (4, 2)
+
+
+REFUSED_FIRST_STORES: list[dict[str, Any]] = [
+    {"block_hashes": [9], "token_ids": [1, 2], "parent": 77},
+    {"block_hashes": [9]},
+    {"block_hashes": [9, 9], "token_ids": [1, 2, 3, 4]},
+    {"block_hashes": [9], "token_ids": [1, 2, 3]},
+    {"block_hashes": [9, 10, 11, 12], "token_ids": list(range(8))},  # over max_blocks_per_stream
+]
+
+
+@pytest.mark.parametrize("arguments", REFUSED_FIRST_STORES)
+def test_a_first_store_that_fails_adds_no_stream(arguments: dict[str, Any]) -> None:
+    index = kvcache.PrefixIndex(block_size=2, max_blocks_per_stream=3)
+    for _ in range(300):  # more often than an index has streams: no place is lost either
+        with pytest.raises(kvcache.StoreError):
+            index.store("b", **arguments)
+    assert len(index.query([1, 2])) == 0
+    index.store("b", [1, 2], [1, 2, 3, 4])
+    assert one(index, [1, 2, 3, 4]) == (4, 0)
+
+
+def test_no_query_beside_it_sees_a_first_store_that_fails() -> None:
+    index = kvcache.PrefixIndex(block_size=1)
+    stop = threading.Event()
+
+    def fail() -> None:
+        while not stop.is_set():
+            with pytest.raises(kvcache.StoreError):
+                index.store("b", [1], [1], parent=77)
+
+    writer = threading.Thread(target=fail)
+    writer.start()
+    try:
+        assert {len(index.query([1])) for _ in range(20_000)} == {0}
+    finally:
+        stop.set()
+        writer.join()
 
 
 def test_streams_are_names_or_pairs() -> None:

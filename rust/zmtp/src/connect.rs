@@ -60,10 +60,21 @@ async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, Error> {
     let host = endpoint.host();
     match lookup_host((host, endpoint.port())).await {
         Ok(addresses) => Ok(addresses.collect()),
-        Err(source) => Err(Error::Resolve {
+        Err(error) => Err(unresolved(host, Arc::new(error))),
+    }
+}
+
+/// The resolver asks nobody about an address with a zone but this machine about its interfaces.
+fn unresolved(host: &str, source: Arc<io::Error>) -> Error {
+    match host.split_once('%') {
+        Some((_, zone)) => Error::Interface {
+            zone: zone.to_owned(),
+            source,
+        },
+        None => Error::Resolve {
             host: host.to_owned(),
-            source: Arc::new(source),
-        }),
+            source,
+        },
     }
 }
 

@@ -1,19 +1,22 @@
 //! `tcp://host:port`, the only kind of address that this client connects to.
 //!
 //! An [`Endpoint`] names one host that can be connected to: wildcards, which only make sense to bind, are refused
-//! here rather than at the first connect. Does not resolve names.
+//! here rather than at the first connect. Does not resolve names, nor look for the interface of a zone. What is an
+//! endpoint, and how it is spelt, is said by `tests/golden/endpoints.json`, here and in Python.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// Longest host name that DNS can carry.
 const MAX_HOST_CHARS: usize = 253;
+/// Longest name of a network interface on Linux.
+const MAX_INTERFACE_CHARS: usize = 15;
 
-/// A checked address. Displays as it parses.
+/// A checked address. Displays in its one spelling, which parses to the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// A name or an IP address, without brackets.
+    /// A name or an IP address, without brackets; its zone follows a `%`, as resolvers want it.
     host: String,
     port: u16,
 }
@@ -33,6 +36,11 @@ pub enum EndpointError {
     /// Neither a host name nor an IP address.
     #[error("endpoint with an invalid host: {0:?}")]
     Host(String),
+    /// A zone that names no interface, or that belongs to no link-local address.
+    #[error(
+        "endpoint zone must be an interface of a link-local ipv6 address (fe80::/10), by name or number: {0:?}"
+    )]
+    Zone(String),
     /// An address to bind, not to connect to.
     #[error("endpoint with a wildcard host cannot be connected to: {0:?}")]
     Wildcard(String),
@@ -42,7 +50,8 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// Reads `tcp://name:port`, `tcp://1.2.3.4:port` or `tcp://[::1]:port`.
+    /// Reads `tcp://name:port`, `tcp://1.2.3.4:port`, `tcp://[::1]:port` or `tcp://[fe80::1%25eth0]:port`, where a
+    /// bare `%` will also do. A zone that begins with `25` must have it escaped.
     ///
     /// # Errors
     /// [`EndpointError`] says which part is wrong.
@@ -65,7 +74,7 @@ impl Endpoint {
         })
     }
 
-    /// The host: a name, or an IP address without brackets.
+    /// The host: a lower-case name, or an IP address without brackets, as in `fe80::1%eth0`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
@@ -82,7 +91,8 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port } = self;
         if host.contains(':') {
-            write!(f, "tcp://[{host}]:{port}")
+            // Bare, a zone like `253` would be read as an escaped `3`.
+            write!(f, "tcp://[{}]:{port}", host.replace('%', "%25"))
         } else {
             write!(f, "tcp://{host}:{port}")
         }
@@ -103,21 +113,57 @@ fn checked_host(host: &str) -> Result<String, EndpointError> {
     if host == "*" || host == "[*]" {
         return Err(wildcard());
     }
-    let address: Option<IpAddr> = if let Some(rest) = host.strip_prefix('[') {
+    if let Some(rest) = host.strip_prefix('[') {
         let inner = rest.strip_suffix(']').ok_or_else(invalid)?;
-        Some(inner.parse::<Ipv6Addr>().map_err(|_| invalid())?.into())
-    } else if ends_in_a_number(host) {
-        // Resolvers read `0`, `1.2` or `0x7f.1` as IPv4 addresses: only the full form is unambiguous.
-        Some(host.parse::<Ipv4Addr>().map_err(|_| invalid())?.into())
-    } else {
-        None
-    };
-    match address {
-        Some(ip) if ip.to_canonical().is_unspecified() => Err(wildcard()),
-        Some(ip) => Ok(ip.to_string()),
-        None if is_host_name(host) => Ok(host.to_owned()),
-        None => Err(invalid()),
+        let (literal, zone) = match inner.split_once('%') {
+            Some((literal, zone)) => (literal, Some(zone)),
+            None => (inner, None),
+        };
+        let address: Ipv6Addr = literal.parse().map_err(|_| invalid())?;
+        if address.to_canonical().is_unspecified() {
+            return Err(wildcard());
+        }
+        return match zone.map(unescaped_zone) {
+            None => Ok(address.to_string()),
+            // Elsewhere a zone changes nothing: with it one socket would have two spellings.
+            Some(zone) if is_zone(zone) && address.is_unicast_link_local() => {
+                Ok(format!("{address}%{zone}"))
+            }
+            Some(_) => Err(EndpointError::Zone(host.to_owned())),
+        };
     }
+    if ends_in_a_number(host) {
+        // Resolvers read `0`, `1.2` or `0x7f.1` as IPv4 addresses: only the full form is unambiguous.
+        return match host.parse::<Ipv4Addr>() {
+            Ok(address) if address.is_unspecified() => Err(wildcard()),
+            Ok(address) => Ok(address.to_string()),
+            Err(_) => Err(invalid()),
+        };
+    }
+    if is_host_name(host) {
+        Ok(host.to_ascii_lowercase())
+    } else {
+        Err(invalid())
+    }
+}
+
+/// `25eth0`, left of `%25eth0`, is `eth0`.
+fn unescaped_zone(zone: &str) -> &str {
+    match zone.strip_prefix("25") {
+        Some(rest) if !rest.is_empty() => rest,
+        _ => zone,
+    }
+}
+
+/// An interface's name, or its number from 1.
+fn is_zone(zone: &str) -> bool {
+    if zone.bytes().all(|byte| byte.is_ascii_digit()) {
+        return !zone.starts_with('0') && zone.parse::<u32>().is_ok();
+    }
+    zone.len() <= MAX_INTERFACE_CHARS
+        && zone
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 fn ends_in_a_number(host: &str) -> bool {
@@ -155,30 +201,53 @@ fn checked_port(port: &str) -> Result<u16, EndpointError> {
 mod tests {
     use super::*;
 
+    const GOLDEN: &str = include_str!("../../../tests/golden/endpoints.json");
+
+    /// The strings of the golden file under `name`; they have no escapes, so that quotes alone tell them apart.
+    fn golden(name: &str) -> Vec<&'static str> {
+        assert!(!GOLDEN.contains('\\'));
+        let (_, rest) = GOLDEN.split_once(&format!("\"{name}\": [")).unwrap();
+        let list = rest.split_once("\n  ]").unwrap().0;
+        list.split('"').skip(1).step_by(2).collect()
+    }
+
     #[test]
-    fn what_parses_displays_the_same() {
+    fn golden_endpoints_have_one_spelling() {
+        let pairs = golden("accepted");
+        assert!(pairs.len() > 40 && pairs.len().is_multiple_of(2));
+        for pair in pairs.chunks_exact(2) {
+            let endpoint = Endpoint::parse(pair[0]).unwrap();
+            assert_eq!(endpoint.to_string(), pair[1]);
+            assert_eq!(pair[1].parse::<Endpoint>().unwrap(), endpoint);
+        }
+    }
+
+    #[test]
+    fn golden_faults_are_refused() {
+        let texts = golden("refused");
+        assert!(texts.len() > 40);
+        for text in texts {
+            assert!(Endpoint::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn tells_host_and_port_as_a_resolver_wants_them() {
         for (text, host, port) in [
-            ("tcp://127.0.0.1:5557", "127.0.0.1", 5557),
-            ("tcp://localhost:1", "localhost", 1),
-            (
-                "tcp://xllm-0.pods_a.svc.:65535",
-                "xllm-0.pods_a.svc.",
-                65535,
-            ),
+            ("tcp://Localhost:1", "localhost", 1),
             ("tcp://[::1]:18000", "::1", 18000),
-            ("tcp://[fe80::2]:18000", "fe80::2", 18000),
+            ("tcp://[fe80::1%25eth0]:18000", "fe80::1%eth0", 18000),
+            ("tcp://[fe80::1%25253]:65535", "fe80::1%253", 65535),
         ] {
             let endpoint = Endpoint::parse(text).unwrap();
             assert_eq!((endpoint.host(), endpoint.port()), (host, port));
-            assert_eq!(endpoint.to_string(), text);
-            assert_eq!(text.parse::<Endpoint>().unwrap(), endpoint);
         }
     }
 
     #[test]
     fn refuses_the_rest_with_a_reason() {
         type Reason = fn(String) -> EndpointError;
-        let cases: [(&str, Reason); 24] = [
+        let cases: [(&str, Reason); 27] = [
             ("", EndpointError::Scheme),
             ("127.0.0.1:5557", EndpointError::Scheme),
             ("ipc:///tmp/x", EndpointError::Scheme),
@@ -193,6 +262,9 @@ mod tests {
             ("tcp://[::]:5557", EndpointError::Wildcard),
             ("tcp://[::ffff:0.0.0.0]:5557", EndpointError::Wildcard),
             ("tcp://::1:5557", EndpointError::BareIpv6),
+            ("tcp://[fe80::1%]:5557", EndpointError::Zone),
+            ("tcp://[fe80::1%0]:5557", EndpointError::Zone),
+            ("tcp://[fd00::1%eth0]:5557", EndpointError::Zone),
             ("tcp://0:5557", EndpointError::Host),
             ("tcp://0x0:5557", EndpointError::Host),
             ("tcp://1.2.3.256:5557", EndpointError::Host),

@@ -20,6 +20,14 @@ pub enum Error {
         /// What the resolver said.
         source: Arc<io::Error>,
     },
+    /// The zone of a link-local address is no interface of this machine, or of this container.
+    #[error("cannot find the network interface {zone}, see `ip link`: {source}")]
+    Interface {
+        /// The zone of the endpoint.
+        zone: String,
+        /// What the resolver said.
+        source: Arc<io::Error>,
+    },
     /// The name exists and has no address.
     #[error("host has no address: {0}")]
     NoAddress(String),

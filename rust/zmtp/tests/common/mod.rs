@@ -21,7 +21,10 @@ pub struct Peer {
 
 impl Peer {
     pub async fn listen() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap())
+    }
+
+    pub fn on(listener: TcpListener) -> Self {
         Self { listener }
     }
 
