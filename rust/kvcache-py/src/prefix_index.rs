@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kvcache_core::index::{PrefixIndex, StreamWriter};
-use kvcache_core::model::{ApplyError, Batch, Event, Stored, StreamKey, Tier, WireHash};
+use kvcache_core::index::{Draft, Origin, PrefixIndex, StreamWriter};
+use kvcache_core::model::{Batch, Event, Stored, StreamKey, Tier, WireHash};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -23,39 +23,66 @@ pub(crate) struct PyPrefixIndex {
 }
 
 impl PyPrefixIndex {
-    /// Applies one event to `stream`, which is added when `create` says so.
+    /// Applies one event to `stream`; one that is not there is added when `absent` says so.
     fn write(
         &self,
         py: Python<'_>,
         stream: &StreamKey,
         batch: &Batch,
-        create: bool,
+        absent: Absent,
     ) -> PyResult<()> {
         py.detach(|| {
             let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
-            if !writers.contains_key(stream) {
-                if !create {
-                    return Ok(());
-                }
-                let mut writer = self
-                    .index
-                    .add_stream(stream.clone(), self.max_blocks_per_stream)
-                    .map_err(|error| errors::index(&error))?;
-                let draft = writer.new_draft();
-                writer
-                    .publish(draft, None)
-                    .map_err(|error| errors::store(&error))?;
+            if let Some(writer) = writers.get_mut(stream) {
+                let applied = writer.apply(batch, None);
+                return applied.map(drop).map_err(|error| errors::store(&error));
+            }
+            if absent == Absent::Add {
+                let writer = self.add_stream(stream, batch)?;
                 writers.insert(stream.clone(), writer);
             }
-            match writers.get_mut(stream) {
-                Some(writer) => writer
-                    .apply(batch, None)
-                    .map(drop)
-                    .map_err(|error: ApplyError| errors::store(&error)),
-                None => Ok(()),
-            }
+            Ok(())
         })
     }
+
+    /// Adds a stream that holds what `batch` stores; no query ever sees one for a batch that is refused.
+    fn add_stream(&self, stream: &StreamKey, batch: &Batch) -> PyResult<StreamWriter> {
+        let draft = self.first_view(stream, batch)?;
+        let mut writer = add_to(&self.index, stream, self.max_blocks_per_stream)?;
+        writer
+            .publish(draft, None)
+            .map_err(|error| errors::store(&error))?;
+        Ok(writer)
+    }
+
+    /// Built in an index of its own: queries of ours see a stream from the moment when it is added.
+    fn first_view(&self, stream: &StreamKey, batch: &Batch) -> PyResult<Draft> {
+        let elsewhere = PrefixIndex::new(self.index.spec());
+        let mut draft = add_to(&elsewhere, stream, self.max_blocks_per_stream)?.new_draft();
+        draft
+            .apply(batch, Origin::Live)
+            .map_err(|error| errors::store(&error))?;
+        Ok(draft)
+    }
+}
+
+/// What an event means for a stream that is not in the index.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    /// The stream begins with it.
+    Add,
+    /// Nothing: there is nothing to take away.
+    Ignore,
+}
+
+fn add_to(
+    index: &Arc<PrefixIndex>,
+    stream: &StreamKey,
+    max_blocks: usize,
+) -> PyResult<StreamWriter> {
+    index
+        .add_stream(stream.clone(), max_blocks)
+        .map_err(|error| errors::index(&error))
 }
 
 #[pymethods]
@@ -110,7 +137,7 @@ impl PyPrefixIndex {
             wire_hashes,
             token_ids,
         };
-        self.write(py, &stream_key(stream)?, &batch, true)
+        self.write(py, &stream_key(stream)?, &batch, Absent::Add)
     }
 
     /// Takes the copies of one tier away. Unknown hashes and absent copies are harmless.
@@ -133,7 +160,7 @@ impl PyPrefixIndex {
             wire_hashes,
             token_ids: Vec::new(),
         };
-        self.write(py, &stream_key(stream)?, &batch, false)
+        self.write(py, &stream_key(stream)?, &batch, Absent::Ignore)
     }
 
     /// Forgets every block of the stream.
@@ -142,7 +169,7 @@ impl PyPrefixIndex {
             events: vec![Event::Cleared],
             ..Batch::default()
         };
-        self.write(py, &stream_key(stream)?, &batch, false)
+        self.write(py, &stream_key(stream)?, &batch, Absent::Ignore)
     }
 
     /// Takes the stream out of the index and of answers.
