@@ -1,5 +1,6 @@
 //! The directory: a fixed set of streams, followed until it is closed.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use zmtp::Endpoint;
 use super::stream_views::StreamViews;
 use crate::decode::xllm::Expectation;
 use crate::hash::BlockKeys;
-use crate::index::{IndexError, Matches, PrefixIndex};
+use crate::index::{Hit, IndexError, Matches, PrefixIndex};
 use crate::ingest::{IngestRuntime, StreamSource, StreamStatus, StreamTask};
 use crate::model::{BlockSpec, Limits, StreamKey};
 use crate::stream::{StreamSettings, StreamState};
@@ -173,18 +174,20 @@ impl Directory {
         let views = self.query(&[])?;
         let running = self.running();
         let running = running.as_ref().ok_or(DirectoryError::Closed)?;
-        Ok(running
-            .streams
-            .iter()
-            .zip(views.iter())
-            .map(|(stream, (_, hit))| StreamInfo {
+        let hits: BTreeMap<&StreamKey, &Hit> =
+            views.iter().map(|(row, hit)| (row.key(), hit)).collect();
+        let info = |stream: &Followed| {
+            let hit = hits.get(&stream.spec.key).copied();
+            let hit = hit.copied().unwrap_or_default();
+            StreamInfo {
                 spec: stream.spec.clone(),
                 status: stream.task.status(),
                 device_blocks: hit.device_blocks,
                 host_blocks: hit.host_blocks,
                 sequence: hit.sequence.map(|sequence| sequence.0),
-            })
-            .collect())
+            }
+        };
+        Ok(running.streams.iter().map(info).collect())
     }
 
     /// Waits until every stream is synchronized, `slice` at most. Callers with signals to look after call it again.
@@ -294,3 +297,6 @@ fn stream_parts(spec: &StreamSpec, limits: Limits) -> (StreamSource, StreamSetti
         },
     )
 }
+
+#[cfg(test)]
+mod tests;

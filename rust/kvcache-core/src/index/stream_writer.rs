@@ -222,6 +222,13 @@ impl StreamWriter {
 
 impl Drop for StreamWriter {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The stream is followed still, by nobody. What the view had cannot be trusted to be found again,
+            // so that its slot is never given to another.
+            std::mem::forget(self.view.take());
+            self.unpublish("an internal fault ended this stream's task; restart the process to follow it again");
+            return;
+        }
         let old = self.view.take();
         self.index
             .take_out(&self.key, old.map(View::into_leftovers));

@@ -11,6 +11,9 @@ mod status;
 mod subscription;
 mod worker;
 
+#[cfg(test)]
+pub(crate) mod peer;
+
 pub use runtime::{IngestRuntime, StreamTask};
 pub use status::{StateChanges, StreamStatus};
 pub use worker::StreamSource;

@@ -1,13 +1,18 @@
 //! What a subscription has received and its worker has not seen yet, bounded in bytes.
 //!
-//! Invariant: messages in the queue never occupy more than `max_bytes`. Whoever overflows it gives the connection up:
+//! Invariants: messages in the queue never occupy more than `max_bytes`, frames' and queue's own memory included (but for
+//! two chunks of [`Packer`]); no message of a lost connection is left in it. Whoever overflows it gives the connection up:
 //! an engine must not be slowed down by a directory, nor a directory filled up by an engine.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod packer;
 
-use tokio::sync::mpsc;
-use zmtp::Message;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use self::packer::Packer;
 
 use crate::stream::Doubt;
 
@@ -16,7 +21,8 @@ use crate::stream::Doubt;
 pub(super) enum Event {
     /// The topic filter was written to a publisher.
     Up,
-    Message(Message),
+    /// The frames of a message, packed.
+    Message(Vec<Bytes>),
     /// The connection is gone, or could not be had.
     Down(Doubt),
 }
@@ -25,77 +31,165 @@ pub(super) enum Event {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
+#[derive(Debug, Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    queued_bytes: usize,
+    /// The sender has gone.
+    closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    arrived: Notify,
+}
+
+/// The subscription's end.
 #[derive(Debug)]
 pub(super) struct Sender {
-    events: mpsc::UnboundedSender<Event>,
-    queued_bytes: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
     max_bytes: usize,
+    packer: Packer,
 }
 
+/// The worker's end.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    events: mpsc::UnboundedReceiver<Event>,
-    queued_bytes: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
 }
 
-/// What a message costs beyond its bytes: its frames' handles and its place in the queue.
-const MESSAGE_OVERHEAD_BYTES: usize = 256;
+/// Places that an event may cost: [`Queue::pop`] keeps the queue from having more to spare.
+const PLACES_PER_EVENT: usize = 4;
+/// A message costs its places in the queue and what the allocator adds to its list of frames.
+const MESSAGE_OVERHEAD_BYTES: usize = PLACES_PER_EVENT * size_of::<Event>() + 32;
+/// So many places are kept for good.
+const MIN_PLACES: usize = 64;
 
 pub(super) fn channel(max_bytes: usize) -> (Sender, Receiver) {
-    // Only messages have a size worth bounding; the other events are as rare as connections.
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let queued_bytes = Arc::new(AtomicUsize::new(0));
-    (
-        Sender {
-            events: sender,
-            queued_bytes: queued_bytes.clone(),
-            max_bytes,
-        },
-        Receiver {
-            events: receiver,
-            queued_bytes,
-        },
-    )
+    let shared = Arc::new(Shared::default());
+    let receiver = Receiver {
+        shared: shared.clone(),
+    };
+    let sender = Sender {
+        shared,
+        max_bytes,
+        packer: Packer::default(),
+    };
+    (sender, receiver)
 }
 
-fn cost_bytes(event: &Event) -> usize {
-    match event {
-        Event::Message(message) => message.wire_bytes() + MESSAGE_OVERHEAD_BYTES,
-        Event::Up | Event::Down(_) => 0,
+/// The bytes that a queued message of these frames holds.
+fn cost_bytes(frames: &Vec<Bytes>) -> usize {
+    let packed: usize = frames.iter().map(|frame| Packer::cost_bytes(frame)).sum();
+    packed + frames.capacity() * size_of::<Bytes>() + MESSAGE_OVERHEAD_BYTES
+}
+
+impl Queue {
+    fn pop(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        if let Event::Message(frames) = &event {
+            self.queued_bytes -= cost_bytes(frames);
+        }
+        let places = self.events.capacity();
+        if places > MIN_PLACES && places > PLACES_PER_EVENT * self.events.len() {
+            self.events.shrink_to(MIN_PLACES.max(places / 2));
+        }
+        Some(event)
+    }
+
+    /// Takes the messages out; the other events stay. To be dropped outside the lock.
+    fn take_messages(&mut self) -> VecDeque<Event> {
+        let events = std::mem::take(&mut self.events).into_iter();
+        let (messages, others) = events.partition(|event| matches!(event, Event::Message(_)));
+        self.events = others;
+        self.queued_bytes = 0;
+        messages
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // Nothing panics under the lock; a poisoned one is as good.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Sender {
-    pub(super) fn push(&self, event: Event) -> Result<(), Full> {
-        let cost = cost_bytes(&event);
+    /// The subscription is up.
+    pub(super) fn up(&self) {
+        self.shared.lock().events.push_back(Event::Up);
+        self.shared.arrived.notify_one();
+    }
+
+    /// A message's frames, unless there is no room for them.
+    pub(super) fn message(&mut self, mut frames: Vec<Bytes>) -> Result<(), Full> {
+        let cost = cost_bytes(&frames);
         // This is the only side that adds, so that no one can overtake the check.
-        if self.queued_bytes.load(Ordering::Acquire) + cost > self.max_bytes {
+        if self.shared.lock().queued_bytes.saturating_add(cost) > self.max_bytes {
             return Err(Full);
         }
-        self.queued_bytes.fetch_add(cost, Ordering::AcqRel);
-        // A worker that has gone is about to take this task with it.
-        let _ = self.events.send(event);
+        for frame in &mut frames {
+            *frame = self.packer.pack(frame);
+        }
+        let mut queue = self.shared.lock();
+        queue.queued_bytes += cost;
+        queue.events.push_back(Event::Message(frames));
+        drop(queue);
+        self.shared.arrived.notify_one();
         Ok(())
+    }
+
+    /// The connection is gone, and with it the messages that came over it: they are older than the next snapshot, and the
+    /// worker must not believe its view until it has worked through them.
+    pub(super) fn down(&self, doubt: Doubt) {
+        let mut queue = self.shared.lock();
+        // What stays is as rare as connections, and done with in no time.
+        let messages = queue.take_messages();
+        queue.events.push_back(Event::Down(doubt));
+        drop(queue);
+        self.shared.arrived.notify_one();
+        drop(messages);
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.closed = true;
+        let messages = queue.take_messages();
+        drop(queue);
+        self.shared.arrived.notify_one();
+        drop(messages);
     }
 }
 
 impl Receiver {
     /// The next event, or `None` when the subscription has ended. Cancel-safe.
     pub(super) async fn recv(&mut self) -> Option<Event> {
-        let event = self.events.recv().await?;
-        self.queued_bytes
-            .fetch_sub(cost_bytes(&event), Ordering::AcqRel);
-        Some(event)
+        // A queue that never runs dry must not keep the thread from everything else.
+        tokio::task::consume_budget().await;
+        loop {
+            {
+                let mut queue = self.shared.lock();
+                let event = queue.pop();
+                if event.is_some() || queue.closed {
+                    return event;
+                }
+            }
+            // What has arrived since then is remembered.
+            self.shared.arrived.notified().await;
+        }
     }
 
     pub(super) fn try_recv(&mut self) -> Option<Event> {
-        let event = self.events.try_recv().ok()?;
-        self.queued_bytes
-            .fetch_sub(cost_bytes(&event), Ordering::AcqRel);
-        Some(event)
+        self.shared.lock().pop()
     }
 
     pub(super) fn queued_bytes(&self) -> usize {
-        self.queued_bytes.load(Ordering::Acquire)
+        self.shared.lock().queued_bytes
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,8 +45,17 @@ async fn exchange(source: &StreamSource, deadline: Duration) -> Result<Snapshot,
         .await
         .map_err(failed)?;
     let mut snapshot = None;
+    let mut bytes_left = source.max_reply_bytes();
     loop {
         let message = connection.recv().await.map_err(failed)?;
+        bytes_left = bytes_left
+            .checked_sub(message.wire_bytes())
+            .ok_or_else(|| {
+                let limit = source.limits.max_message_bytes;
+                ReplayFailure::TooLarge(format!(
+                    "reply from {endpoint} exceeds max_message_bytes as a whole: {limit}"
+                ))
+            })?;
         let frame = ReplayFrame::parse(message.frames()).map_err(|error| {
             ReplayFailure::Other(format!("snapshot reply from {endpoint}: {error}"))
         })?;
@@ -78,3 +87,6 @@ fn failure(endpoint: &Endpoint, error: &zmtp::Error) -> ReplayFailure {
         ReplayFailure::Other(reason)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use super::queue;
 use super::status::{StateChanges, StatusCell, StreamStatus};
@@ -52,9 +52,14 @@ impl IngestRuntime {
         let source = Arc::new(source);
         let (sender, receiver) = queue::channel(queue_bytes(&source));
         let worker = Worker::new(source.clone(), settings, views, receiver, status.clone());
+        let subscription = self.runtime.spawn(worker::subscribe(source, sender));
+        let connection = EndsWithWorker(subscription.abort_handle());
         StreamTask {
-            subscription: self.runtime.spawn(worker::subscribe(source, sender)),
-            worker: self.runtime.spawn(worker.run()),
+            subscription,
+            worker: self.runtime.spawn(async move {
+                let _connection = connection;
+                worker.run().await;
+            }),
             status,
         }
     }
@@ -73,10 +78,21 @@ impl IngestRuntime {
 
 /// The largest message must fit, whatever the budget.
 fn queue_bytes(source: &StreamSource) -> usize {
+    let largest = source.transport_limits().max_message_bytes;
     source
         .limits
         .max_buffered_bytes
-        .max(source.limits.max_message_bytes.saturating_add(4096))
+        .max(largest.saturating_add(4096))
+}
+
+/// A subscription that nobody listens to would go on for ever; the worker ends of itself when its subscription does.
+#[derive(Debug)]
+struct EndsWithWorker(AbortHandle);
+
+impl Drop for EndsWithWorker {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A followed stream. Dropping it ends its tasks, and with them its view.

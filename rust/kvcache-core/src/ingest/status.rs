@@ -29,6 +29,9 @@ pub struct StreamStatus {
     pub bytes_per_second: f64,
 }
 
+/// Why a stream is not synchronized that nobody follows any more.
+const ENDED: &str = "an internal fault ended this stream's task, stderr says which; restart the process to follow it again";
+
 #[derive(Debug)]
 struct Inner {
     status: StreamStatus,
@@ -74,6 +77,17 @@ impl StatusCell {
         if changed {
             self.changes.notify();
         }
+    }
+
+    /// Nobody follows the stream any more.
+    pub(super) fn end(&self, now: Instant) {
+        self.update(now, |status| {
+            status.state = StreamState::Connecting;
+            ENDED.clone_into(&mut status.error);
+            ENDED.clone_into(&mut status.last_error);
+            status.sizes = Sizes::default();
+            status.buffered_bytes = 0;
+        });
     }
 
     pub(super) fn read(&self, now: Instant) -> StreamStatus {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zmtp::{Backoff, SocketType, Timeouts};
 
-use super::queue::{Event, Full, Sender};
+use super::queue::{Full, Sender};
 use super::worker::StreamSource;
 use crate::stream::{Doubt, DoubtKind};
 
@@ -14,18 +14,17 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// Runs until its task is aborted; the connection goes with it.
-pub(super) async fn run(source: &StreamSource, events: &Sender) {
+pub(super) async fn run(source: &StreamSource, events: &mut Sender) {
     let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MAX, source.seed);
     loop {
         let doubt = connection(source, events, &mut backoff).await;
-        // Costs nothing in the queue, so it always fits.
-        let _ = events.push(Event::Down(doubt));
+        events.down(doubt);
         tokio::time::sleep(backoff.next_delay()).await;
     }
 }
 
 /// One connection, from its first byte to the reason of its end.
-async fn connection(source: &StreamSource, events: &Sender, backoff: &mut Backoff) -> Doubt {
+async fn connection(source: &StreamSource, events: &mut Sender, backoff: &mut Backoff) -> Doubt {
     let endpoint = &source.endpoint;
     let lost = |error: zmtp::Error| {
         let kind = if error.is_size_limit() {
@@ -53,12 +52,12 @@ async fn connection(source: &StreamSource, events: &Sender, backoff: &mut Backof
     if let Err(error) = connection.subscribe(&source.topic).await {
         return lost(error);
     }
-    let _ = events.push(Event::Up);
+    events.up();
     loop {
         match connection.recv().await {
             Ok(message) => {
                 backoff.reset();
-                if let Err(Full) = events.push(Event::Message(message)) {
+                if let Err(Full) = events.message(message.into_frames()) {
                     let reason =
                         format!("{endpoint}: messages arrive faster than they can be applied");
                     return Doubt::new(DoubtKind::BufferLimit, reason);

@@ -36,11 +36,23 @@ impl StreamSource {
         let max = self.limits.max_message_bytes;
         zmtp::Limits {
             max_frame_bytes: max,
-            max_message_bytes: max.saturating_add(self.topic.len()).saturating_add(64),
+            max_message_bytes: max.saturating_add(self.envelope_bytes()),
             // A live message has three, a replay four at most.
             max_frames: 8,
             ..zmtp::Limits::default()
         }
+    }
+
+    /// What a whole snapshot reply may take on the wire: a payload of `max_message_bytes`, its envelope, and the end
+    /// marker's.
+    pub(super) fn max_reply_bytes(&self) -> usize {
+        let envelopes = 2 * self.envelope_bytes();
+        self.limits.max_message_bytes.saturating_add(envelopes)
+    }
+
+    /// Topic, sequence, and the frames' headers.
+    fn envelope_bytes(&self) -> usize {
+        self.topic.len() + 64
     }
 }
 
@@ -114,9 +126,9 @@ impl<V: Views> Worker<V> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Up => self.machine.connected(Instant::now(), &mut self.views),
-            Event::Message(message) => {
+            Event::Message(frames) => {
                 self.machine
-                    .message(Instant::now(), message.frames(), &mut self.views);
+                    .message(Instant::now(), &frames, &mut self.views);
             }
             Event::Down(doubt) => self.machine.disconnected(doubt, &mut self.views),
         }
@@ -148,9 +160,16 @@ impl<V: Views> Worker<V> {
     }
 }
 
+impl<V> Drop for Worker<V> {
+    /// Whatever ends a worker ends belief in its view, and before the view goes nobody may be told otherwise.
+    fn drop(&mut self) {
+        self.status.end(Instant::now());
+    }
+}
+
 /// The subscription's half of a stream.
-pub(super) async fn subscribe(source: Arc<StreamSource>, sender: super::queue::Sender) {
-    subscription::run(&source, &sender).await;
+pub(super) async fn subscribe(source: Arc<StreamSource>, mut sender: super::queue::Sender) {
+    subscription::run(&source, &mut sender).await;
 }
 
 async fn fetched(
@@ -168,3 +187,6 @@ async fn sleep_until(deadline: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

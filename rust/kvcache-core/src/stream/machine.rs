@@ -318,6 +318,11 @@ impl StreamMachine {
         FetchId(self.next_fetch)
     }
 
+    #[cfg(test)]
+    pub(super) fn scratch_bytes(&self) -> usize {
+        self.scratch.allocated_bytes()
+    }
+
     fn keep_scratch(&mut self, batch: Batch) {
         if batch.allocated_bytes() <= SCRATCH_KEPT_BYTES {
             self.scratch = batch;

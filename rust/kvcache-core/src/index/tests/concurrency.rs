@@ -77,7 +77,7 @@ fn an_answer_is_of_one_view() {
                 || start.elapsed() > Duration::from_secs(60)
         };
         while !enough(flips) && !stop.load(Ordering::Relaxed) {
-            if flips % 7 == 0 {
+            if flips.is_multiple_of(7) {
                 // On a busy machine readers would see only the view before slots run out, always the same.
                 thread::yield_now();
             }

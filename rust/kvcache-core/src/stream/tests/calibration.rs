@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::rig::{Rig, removed, stored};
+use crate::model::Limits;
 use crate::stream::{DoubtKind, StreamState};
 
 #[test]
@@ -105,4 +106,24 @@ fn a_calibration_never_goes_back() {
     rig.answer(50, &[stored(&[2], None)]);
     assert_eq!((rig.sequence(), rig.holds()), (Some(100), vec![1]));
     assert_eq!(rig.machine.counters().calibration_failures, 1);
+}
+
+#[test]
+fn a_tiny_interval_makes_no_busy_loop_of_failing_calibrations() {
+    let mut rig = Rig::with(Limits {
+        resync_interval_ms: 1,
+        ..Limits::default()
+    });
+    rig.connect();
+    rig.answer(5, &[stored(&[1], None)]);
+    rig.pass_until_wanted();
+    for attempt in 0..20 {
+        rig.fail();
+        let waited = rig.pass_until_wanted();
+        assert!(
+            waited >= Duration::from_millis(100),
+            "attempt {attempt} after {waited:?}"
+        );
+    }
+    assert_eq!(rig.state(), StreamState::Synchronized);
 }

@@ -1,6 +1,6 @@
 //! Orphans and bounds.
 
-use super::rig::{Rig, stored};
+use super::rig::{Rig, batch, removed, stored};
 use crate::model::Limits;
 use crate::stream::{DoubtKind, StreamState};
 
@@ -102,4 +102,33 @@ fn further_doubts_do_not_postpone_the_snapshot() {
     let due = rig.machine.deadline();
     rig.raw(1, b"nonsense".to_vec());
     assert_eq!(rig.machine.deadline(), due);
+}
+
+#[track_caller]
+fn assert_small_scratch(rig: &Rig) {
+    let kept = rig.machine.scratch_bytes();
+    assert!(kept <= 1 << 20, "kept for ever: {kept}");
+}
+
+#[test]
+fn memory_for_huge_messages_is_given_back() {
+    let huge: Vec<Vec<u8>> = (0..40_000).map(|_| removed(&[1])).collect();
+    // One that fails at its last byte leaves its room behind, and nothing in it.
+    let mut rig = Rig::calm(4, &[1]);
+    rig.raw(5, [batch(&huge), vec![0]].concat());
+    rig.assert_doubted(DoubtKind::Decode);
+    assert_small_scratch(&rig);
+    // A small one that is merged after a huge one has much more room than it needs.
+    let mut rig = Rig::connected();
+    rig.live(6, &huge);
+    rig.live(7, &[stored(&[1], None)]);
+    rig.answer(5, &[]);
+    assert_eq!(
+        (rig.state(), rig.sequence()),
+        (StreamState::Synchronized, Some(7))
+    );
+    assert_small_scratch(&rig);
+    // What is small stays.
+    rig.live(8, &[stored(&[2], Some(1))]);
+    assert!(rig.machine.scratch_bytes() > 0);
 }
