@@ -225,7 +225,9 @@ impl Drop for StreamWriter {
         if std::thread::panicking() {
             // The stream is followed still, by nobody. What the view had cannot be trusted to be found again,
             // so that its slot is never given to another.
+            let sequence = self.sequence();
             std::mem::forget(self.view.take());
+            self.last_sequence = sequence;
             self.unpublish("an internal fault ended this stream's task; restart the process to follow it again");
             return;
         }
