@@ -95,7 +95,7 @@ impl PyMatches {
     fn get(&self, index: usize) -> Option<PyMatch> {
         self.matches.get(index).map(|(row, hit)| PyMatch {
             row: row.clone(),
-            hit: *hit,
+            hit,
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kvcache_core::index::{Draft, Origin, PrefixIndex, StreamWriter};
+use kvcache_core::index::{Origin, PrefixIndex, StreamWriter};
 use kvcache_core::model::{Batch, Event, Stored, StreamKey, Tier, WireHash};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -47,22 +47,18 @@ impl PyPrefixIndex {
 
     /// Adds a stream that holds what `batch` stores; no query ever sees one for a batch that is refused.
     fn add_stream(&self, stream: &StreamKey, batch: &Batch) -> PyResult<StreamWriter> {
-        let draft = self.first_view(stream, batch)?;
-        let mut writer = add_to(&self.index, stream, self.max_blocks_per_stream)?;
+        let mut draft = self.index.new_draft(self.max_blocks_per_stream);
+        draft
+            .apply(batch, Origin::Live)
+            .map_err(|error| errors::store(&error))?;
+        let mut writer = self
+            .index
+            .add_stream(stream.clone(), self.max_blocks_per_stream)
+            .map_err(|error| errors::index(&error))?;
         writer
             .publish(draft, None)
             .map_err(|error| errors::store(&error))?;
         Ok(writer)
-    }
-
-    /// Built in an index of its own: queries of ours see a stream from the moment when it is added.
-    fn first_view(&self, stream: &StreamKey, batch: &Batch) -> PyResult<Draft> {
-        let elsewhere = PrefixIndex::new(self.index.spec());
-        let mut draft = add_to(&elsewhere, stream, self.max_blocks_per_stream)?.new_draft();
-        draft
-            .apply(batch, Origin::Live)
-            .map_err(|error| errors::store(&error))?;
-        Ok(draft)
     }
 }
 
@@ -73,16 +69,6 @@ enum Absent {
     Add,
     /// Nothing: there is nothing to take away.
     Ignore,
-}
-
-fn add_to(
-    index: &Arc<PrefixIndex>,
-    stream: &StreamKey,
-    max_blocks: usize,
-) -> PyResult<StreamWriter> {
-    index
-        .add_stream(stream.clone(), max_blocks)
-        .map_err(|error| errors::index(&error))
 }
 
 #[pymethods]

@@ -174,11 +174,11 @@ impl Directory {
         let views = self.query(&[])?;
         let running = self.running();
         let running = running.as_ref().ok_or(DirectoryError::Closed)?;
-        let hits: BTreeMap<&StreamKey, &Hit> =
+        let hits: BTreeMap<&StreamKey, Hit> =
             views.iter().map(|(row, hit)| (row.key(), hit)).collect();
         let info = |stream: &Followed| {
             let hit = hits.get(&stream.spec.key).copied();
-            let hit = hit.copied().unwrap_or_default();
+            let hit = hit.unwrap_or_default();
             StreamInfo {
                 spec: stream.spec.clone(),
                 status: stream.task.status(),

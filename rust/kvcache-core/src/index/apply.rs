@@ -1,13 +1,12 @@
 //! Plays a decoded batch on a ledger.
 //!
-//! Turns tokens into block hashes on the way; everything else is the ledger's decision. A failing
-//! event leaves the ledger as the events before it made it.
+//! Turns tokens into block hashes on the way, before it asks for the tree; everything else is the
+//! ledger's decision.
 
 use super::ledger::{Ledger, Origin};
+use super::trie::Trie;
 use crate::hash::block_hash;
-use crate::model::{
-    ApplyError, ApplyReport, Batch, BlockHash, BlockSpec, ContentKey, Event, Stored, Tier,
-};
+use crate::model::{ApplyError, ApplyReport, Batch, BlockHash, BlockSpec, Event, Stored};
 
 /// Hashes that stay allocated from one event to the next: a huge one must not be paid for ever.
 const MAX_KEPT_HASHES: usize = 16_384;
@@ -27,25 +26,26 @@ impl Applier {
         }
     }
 
-    /// Applies every event in order; `sink` learns of each copy that appears or goes.
+    /// Applies every event in order.
     ///
     /// # Errors
     /// The first event that cannot be applied; those before it stay.
     pub(super) fn apply(
         &mut self,
+        trie: &Trie,
         ledger: &mut Ledger,
         batch: &Batch,
         origin: Origin,
-        mut sink: impl FnMut(ContentKey, Tier, bool),
     ) -> Result<ApplyReport, ApplyError> {
         let mut report = ApplyReport::default();
         for event in &batch.events {
             report += match event {
-                Event::Stored(stored) => self.store(ledger, batch, stored, origin, &mut sink)?,
+                Event::Stored(stored) => self.store(trie, ledger, batch, stored, origin)?,
                 Event::Removed { wire_hashes, tier } => {
-                    ledger.remove(&batch.wire_hashes[wire_hashes.clone()], *tier, &mut sink)
+                    let wires = &batch.wire_hashes[wire_hashes.clone()];
+                    ledger.remove(&mut trie.edit(), wires, *tier)
                 }
-                Event::Cleared => ledger.clear(&mut sink),
+                Event::Cleared => ledger.clear(&mut trie.edit()),
             };
         }
         Ok(report)
@@ -53,15 +53,15 @@ impl Applier {
 
     fn store(
         &mut self,
+        trie: &Trie,
         ledger: &mut Ledger,
         batch: &Batch,
         stored: &Stored,
         origin: Origin,
-        sink: &mut impl FnMut(ContentKey, Tier, bool),
     ) -> Result<ApplyReport, ApplyError> {
         let wires = &batch.wire_hashes[stored.wire_hashes.clone()];
         if stored.is_tokenless() {
-            return ledger.store_tokenless(wires, stored.tier, origin, sink);
+            return ledger.store_tokenless(&mut trie.edit(), wires, stored.tier, origin);
         }
         let tokens = &batch.token_ids[stored.token_ids.clone()];
         let block_size = self.spec.block_size_tokens.get() as usize;
@@ -78,7 +78,7 @@ impl Applier {
         self.hashes.clear();
         self.hashes.extend(hashes);
         let blocks = (wires, self.hashes.as_slice());
-        let stored = ledger.store(stored.parent, blocks, stored.tier, origin, sink);
+        let stored = ledger.store(&mut trie.edit(), stored.parent, blocks, stored.tier, origin);
         self.hashes.clear();
         self.hashes.shrink_to(MAX_KEPT_HASHES);
         stored

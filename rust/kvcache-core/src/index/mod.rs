@@ -1,23 +1,25 @@
 //! The concurrent prefix index: who holds how much of a prompt.
 //!
-//! One [`StreamWriter`] a stream keeps that stream's private ledger of names and copies and
-//! writes the copies through to a shared table, content key to holder sets. A stream's
-//! place in those sets is a *view slot*; which slot is whose is one small table that a query reads
-//! once, so that a whole view appears in one step. Readers take no lock and wait for no writer.
+//! All streams share one prefix tree; a stream's place in its holder sets is a *view slot*. One
+//! [`StreamWriter`] a stream keeps what that stream calls its blocks and in which order it will forget
+//! them, and writes the tree. Which slot is whose is one small table that a query reads once, so that a
+//! whole view appears in one step. Readers take no lock and wait for no writer.
 //! Knows nothing of wire formats, sockets or the state of a stream: it does what it is told.
 
 mod apply;
-mod arena;
-mod eviction;
+mod kept;
 mod ledger;
+mod names;
 mod prefix_index;
+mod prompts;
 mod query;
 mod roster;
 mod row;
 mod slot_map;
 mod slot_mask;
 mod stream_writer;
-mod table;
+mod tally;
+mod trie;
 mod view;
 
 #[cfg(test)]

@@ -42,7 +42,14 @@ impl View {
         for event in &batch.events {
             let mut next = self.clone();
             match event {
-                Event::Stored(stored) => next.store(batch, stored, live, &mut report)?,
+                Event::Stored(stored) => {
+                    if let Err(error) = next.store(batch, stored, live, &mut report) {
+                        if matches!(error, ApplyError::Limit(_)) {
+                            self.make_room_in_vain(batch, stored);
+                        }
+                        return Err(error);
+                    }
+                }
                 Event::Removed { wire_hashes, tier } => {
                     next.remove(&batch.wire_hashes[wire_hashes.clone()], *tier, &mut report);
                 }
@@ -105,10 +112,17 @@ impl View {
             .iter()
             .filter(|block| !self.blocks.iter().any(|known| known.path == block.path))
             .collect();
-        kept.sort_by_key(|block| (block.device || block.host, block.since));
-        let mut kept: Vec<_> = kept.into_iter().zip(0..).collect();
-        kept.sort_by_key(|(block, _)| block.path.len());
-        for (Block { path, .. }, since) in kept {
+        kept.sort_by_key(|block| block.path.len());
+        // Those without a copy by age, then those that have just lost theirs, by name.
+        let mut without = Vec::new();
+        let mut lost = Vec::new();
+        for Block {
+            path,
+            device,
+            host,
+            since,
+        } in kept
+        {
             let parent = &path[..path.len() - self.block_size];
             let names = old.names.iter().filter(|name| name.1 == *path);
             let free: Vec<_> = names
@@ -118,14 +132,26 @@ impl View {
             let has_parent =
                 parent.is_empty() || self.blocks.iter().any(|block| block.path == parent);
             if has_parent && !free.is_empty() {
+                if *device || *host {
+                    lost.push((free.iter().map(|name| name.0).min(), path.clone()));
+                } else {
+                    without.push((*since, path.clone()));
+                }
                 self.names.extend(free);
                 self.blocks.push(Block {
                     path: path.clone(),
                     device: false,
                     host: false,
-                    since,
+                    since: 0,
                 });
             }
+        }
+        without.sort();
+        lost.sort();
+        let paths = without.into_iter().map(|(_, path)| path);
+        for (since, path) in (0..).zip(paths.chain(lost.into_iter().map(|(_, path)| path))) {
+            let block = self.blocks.iter_mut().find(|block| block.path == path);
+            block.unwrap().since = since;
         }
         while self.names.len() + self.orphans.len() > self.max {
             assert!(self.evict(&|_| false, &[]));
@@ -172,10 +198,6 @@ impl View {
                 None => return Err(ApplyError::UnknownParent(parent)),
             },
         };
-        let count = |wire| wires.iter().filter(|other| **other == wire).count();
-        if let Some(twice) = wires.iter().copied().filter(|&wire| count(wire) > 1).min() {
-            return Err(ApplyError::Conflict(twice));
-        }
         let Some(start) = start else {
             for &wire in wires {
                 self.remember_orphan(wire, wires, stored.parent);
@@ -183,6 +205,10 @@ impl View {
             }
             return Ok(());
         };
+        let count = |wire| wires.iter().filter(|other| **other == wire).count();
+        if let Some(twice) = wires.iter().copied().filter(|&wire| count(wire) > 1).min() {
+            return Err(ApplyError::Conflict(twice));
+        }
         let mut paths = vec![start.clone()];
         for (&wire, block) in wires.iter().zip(tokens.chunks(self.block_size)) {
             let path = [paths.last().unwrap(), block].concat();
@@ -213,6 +239,21 @@ impl View {
             self.add_copy(path, stored.tier, report);
         }
         Ok(())
+    }
+
+    /// What an event leaves behind that finds no room although everything was forgotten that may be.
+    fn make_room_in_vain(&mut self, batch: &Batch, stored: &Stored) {
+        let wires = &batch.wire_hashes[stored.wire_hashes.clone()];
+        let tokens = &batch.token_ids[stored.token_ids.clone()];
+        let start = stored
+            .parent
+            .and_then(|parent| self.path(parent))
+            .unwrap_or_default();
+        let mut paths = vec![start];
+        for block in tokens.chunks(self.block_size) {
+            paths.push([paths.last().unwrap(), block].concat());
+        }
+        while self.evict(&|block| paths.contains(block), wires) {}
     }
 
     fn store_tokenless(

@@ -1,21 +1,23 @@
-//! The index as a whole: one shared table, one published slot map, one roster.
+//! The index as a whole: one tree, one published slot map, one roster.
 //!
-//! Invariant: a live slot's bits in the table are its stream's published view, a free slot has none.
-//! Queries read the slot map once and walk; writers meet only on the roster's lock, for the moment
-//! of a flip, and on the table's shards.
+//! Invariant: what a live slot holds in the tree is its stream's published view; a free slot holds
+//! nothing. Queries read the slot map once and walk. Writers take turns at the tree, an event each, and
+//! meet on the roster's lock for the moment of a flip.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
+use super::prompts::{HashedPrompt, TokenPrompt};
 use super::query::{self, Matches};
-use super::roster::{Leftovers, Roster};
+use super::roster::Roster;
 use super::row::Row;
 use super::slot_map::SlotMap;
 use super::slot_mask::Slot;
-use super::stream_writer::StreamWriter;
-use super::table::Table;
-use crate::hash::{BlockKeys, block_hash, content_key};
+use super::stream_writer::{Draft, StreamWriter};
+use super::trie::{Prompt, Trie};
+use super::view::Sequences;
+use crate::hash::BlockKeys;
 use crate::model::{BlockSpec, Limits, StreamKey};
 
 /// Why the index refuses.
@@ -40,13 +42,17 @@ pub enum IndexError {
     },
 }
 
+/// Nodes that a slot is cleared from before other writers have their turn.
+const CLEARED_AT_ONCE: usize = 256;
+
 /// Who holds how much of a prompt, for streams that share a [`BlockSpec`].
 ///
 /// Shared by reference; queries take no lock and wait for no writer.
 #[derive(Debug)]
 pub struct PrefixIndex {
     spec: BlockSpec,
-    table: Table,
+    trie: Trie,
+    sequences: Sequences,
     published: ArcSwap<SlotMap>,
     /// Never taken by queries; held for moments only.
     roster: Mutex<Roster>,
@@ -58,7 +64,8 @@ impl PrefixIndex {
     pub fn new(spec: BlockSpec) -> Arc<Self> {
         Arc::new(Self {
             spec,
-            table: Table::new(),
+            trie: Trie::new(spec.hash_seed),
+            sequences: Sequences::new(),
             published: ArcSwap::from_pointee(SlotMap::new(&[])),
             roster: Mutex::new(Roster::new()),
         })
@@ -98,16 +105,17 @@ impl PrefixIndex {
         Ok(StreamWriter::new(self.clone(), key, max_blocks))
     }
 
+    /// An empty view to build before its stream is added.
+    #[must_use]
+    pub fn new_draft(self: &Arc<Self>, max_blocks: usize) -> Draft {
+        Draft::new(self.clone(), max_blocks, false)
+    }
+
     /// What every stream holds of a prompt (spec: query). Hashes no further than somebody holds.
     #[must_use]
     pub fn query_tokens(&self, token_ids: &[u32]) -> Matches {
-        let seed = self.spec.hash_seed;
-        let blocks = token_ids.chunks_exact(self.spec.block_size_tokens.get() as usize);
-        let keys = blocks.scan(None, |parent, block| {
-            *parent = Some(content_key(*parent, block_hash(block, seed), seed));
-            *parent
-        });
-        query::walk(&self.published.load(), &self.table, self.spec, keys)
+        let prompt = TokenPrompt::new(token_ids, self.spec);
+        self.answer(&self.published.load(), prompt)
     }
 
     /// The same for a prompt hashed before.
@@ -121,26 +129,35 @@ impl PrefixIndex {
                 index: self.spec,
             });
         }
-        let content_keys = keys.content_keys().iter().copied();
         let published = self.published.load();
-        Ok(query::walk(
-            &published,
-            &self.table,
-            self.spec,
-            content_keys,
-        ))
+        let prompt = HashedPrompt(keys);
+        Ok(self.answer(&published, prompt))
     }
 
     /// Frees the slots of old views that no query sees any more. Done by writers too, as they need slots.
     pub fn reclaim(&self) {
         let unseen = self.roster().take_unseen();
-        for Leftovers { slot, ledger } in unseen {
-            for (key, tiers) in ledger.residents() {
-                for tier in tiers.iter() {
-                    self.table.clear(key, tier, slot);
-                }
-            }
-            self.roster().free_slot(slot);
+        for slot in unseen {
+            self.empty_slot(slot);
+        }
+    }
+
+    /// Frees a slot that no query can see.
+    pub(super) fn empty_slot(&self, slot: Slot) {
+        while !self.trie.edit().clear_some(slot, CLEARED_AT_ONCE, true) {}
+        self.sweep();
+        self.roster().free_slot(slot);
+    }
+
+    /// Frees what was taken down from the tree, when there is enough of it and no query can see it.
+    pub(super) fn sweep(&self) {
+        let mut editor = self.trie.edit();
+        if editor.has_garbage() {
+            let mut roster = self.roster();
+            editor.close_garbage(roster.flip(&self.published, None));
+            let oldest = roster.oldest_seen();
+            drop(roster);
+            editor.free_garbage(oldest);
         }
     }
 
@@ -150,36 +167,36 @@ impl PrefixIndex {
         self.roster().retired()
     }
 
-    /// Bytes of the table that the streams share; each writer counts its own besides.
+    /// Bytes of the tree that the streams share; each writer counts its own besides.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.table.heap_bytes()
+        self.trie.heap_bytes()
     }
 
-    pub(super) fn table(&self) -> &Table {
-        &self.table
+    pub(super) fn trie(&self) -> &Trie {
+        &self.trie
     }
 
-    /// A slot without bits in the table, for a view to be built in.
+    /// A slot that holds nothing, for a view to be built in.
     pub(super) fn take_slot(&self) -> Option<Slot> {
         self.reclaim();
         self.roster().take_slot()
     }
 
     /// Shows `row` instead of the stream's old one in one step, and retires the view that it leaves behind.
-    pub(super) fn show(&self, row: Row, leftovers: Option<Leftovers>) {
+    pub(super) fn show(&self, row: Row, old: Option<Slot>) {
         let mut roster = self.roster();
         roster.put(row);
-        roster.flip(&self.published, leftovers);
+        roster.flip(&self.published, old);
         drop(roster);
         self.reclaim();
     }
 
     /// Takes the stream out of all later answers.
-    pub(super) fn take_out(&self, key: &StreamKey, leftovers: Option<Leftovers>) {
+    pub(super) fn take_out(&self, key: &StreamKey, old: Option<Slot>) {
         let mut roster = self.roster();
         roster.take_out(key);
-        roster.flip(&self.published, leftovers);
+        roster.flip(&self.published, old);
         drop(roster);
         self.reclaim();
     }
@@ -193,8 +210,15 @@ impl PrefixIndex {
     /// The rest of such a query.
     #[cfg(test)]
     pub(super) fn walk_pinned(&self, map: &SlotMap, keys: &BlockKeys) -> Matches {
-        let content_keys = keys.content_keys().iter().copied();
-        query::walk(map, &self.table, self.spec, content_keys)
+        self.answer(map, HashedPrompt(keys))
+    }
+
+    fn answer(&self, map: &SlotMap, prompt: impl Prompt) -> Matches {
+        query::answer(map, &self.sequences, &self.trie, self.spec, prompt)
+    }
+
+    pub(super) fn sequences(&self) -> &Sequences {
+        &self.sequences
     }
 
     /// Nothing panics under the lock; a poisoned one is as good.

@@ -1,15 +1,16 @@
-//! The walk along a prompt, for all streams at once.
+//! Answers: what each stream holds of a prompt.
 //!
-//! Two tiers in one walk: a block costs a few words, whatever the number of streams. The slot map is
-//! read once before, so that no answer mixes two views. Knows nothing of writers.
+//! The slot map is read once before the walk, so that no answer mixes two views. Knows nothing of
+//! writers.
 
 use std::sync::Arc;
 
 use super::row::Row;
 use super::slot_map::SlotMap;
-use super::slot_mask::{Slot, SlotMask};
-use super::table::Table;
-use crate::model::{BlockSpec, ContentKey, Sequence};
+use super::tally::Tally;
+use super::trie::{self, Prompt, Trie};
+use super::view::{Sequences, ViewStats};
+use crate::model::{BlockSpec, Sequence};
 
 /// What one stream holds of a prompt (spec: query).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,41 +23,60 @@ pub struct Hit {
     pub device_hit_tokens: u64,
     /// Tokens of the walked blocks with a Host copy only.
     pub host_only_hit_tokens: u64,
-    /// Blocks of the view with a Device copy.
+    /// Blocks of the view with a Device copy, when the hit was made.
     pub device_blocks: u64,
-    /// Blocks of the view with a Host copy.
+    /// Blocks of the view with a Host copy, when the hit was made.
     pub host_blocks: u64,
 }
 
-/// One [`Hit`] a stream, by instance name, then rank.
+/// What a query found out about one stream; the rest is in its row.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// [`Sequence::END`] for none.
+    sequence: Sequence,
+    device_hit_tokens: u32,
+    host_only_hit_tokens: u32,
+}
+
+/// One [`Hit`] a stream, by instance name, then rank; made when asked for.
 #[derive(Clone, Debug)]
 pub struct Matches {
     rows: Arc<[Row]>,
-    hits: Vec<Hit>,
+    found: Box<[Found]>,
 }
 
 impl Matches {
     /// Streams.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.hits.len()
+        self.found.len()
     }
 
     /// Whether there is no stream.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.hits.is_empty()
+        self.found.is_empty()
     }
 
     /// The stream at `index`, and what it holds.
     #[must_use]
-    pub fn get(&self, index: usize) -> Option<(&Row, &Hit)> {
-        Some((self.rows.get(index)?, self.hits.get(index)?))
+    pub fn get(&self, index: usize) -> Option<(&Row, Hit)> {
+        let (row, found) = (self.rows.get(index)?, self.found.get(index)?);
+        Some((row, hit(row, found)))
     }
 
     /// Every stream, and what it holds.
-    pub fn iter(&self) -> impl Iterator<Item = (&Row, &Hit)> {
-        self.rows.iter().zip(&self.hits)
+    pub fn iter(&self) -> impl Iterator<Item = (&Row, Hit)> {
+        let pairs = self.rows.iter().zip(&self.found);
+        pairs.map(|(row, found)| (row, hit(row, found)))
+    }
+
+    /// Tokens held on Device, and in Host only, a pair for each stream.
+    #[must_use]
+    pub fn hit_tokens(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
+        self.found
+            .iter()
+            .map(|found| (found.device_hit_tokens, found.host_only_hit_tokens))
     }
 
     /// Answers of several indexes as one, in the same order.
@@ -68,121 +88,61 @@ impl Matches {
         {
             return only;
         }
-        let mut both: Vec<(&Row, Hit)> = parts
+        let pairs = parts
             .iter()
-            .flat_map(|part| part.rows.iter().zip(part.hits.iter().copied()))
-            .collect();
-        both.sort_by(|a, b| a.0.key.cmp(&b.0.key));
+            .flat_map(|part| part.rows.iter().zip(&part.found));
+        let mut pairs: Vec<(&Row, &Found)> = pairs.collect();
+        pairs.sort_by(|a, b| a.0.key.cmp(&b.0.key));
         Self {
-            hits: both.iter().map(|(_, hit)| *hit).collect(),
-            rows: both.iter().map(|(row, _)| (*row).clone()).collect(),
+            rows: pairs.iter().map(|(row, _)| (*row).clone()).collect(),
+            found: pairs.iter().map(|(_, found)| **found).collect(),
         }
     }
 }
 
-/// Walks `keys` for as long as some live view holds them.
-pub(super) fn walk(
+fn hit(row: &Row, found: &Found) -> Hit {
+    let sequence = Some(found.sequence).filter(|sequence| *sequence != Sequence::END);
+    let view = row.view();
+    Hit {
+        synchronized: view.is_some(),
+        sequence: if view.is_some() {
+            sequence
+        } else {
+            row.last_sequence
+        },
+        device_hit_tokens: u64::from(found.device_hit_tokens),
+        host_only_hit_tokens: u64::from(found.host_only_hit_tokens),
+        device_blocks: view.map_or(0, ViewStats::device_blocks),
+        host_blocks: view.map_or(0, ViewStats::host_blocks),
+    }
+}
+
+/// Walks along `prompt` and says how far each stream came.
+pub(super) fn answer(
     map: &SlotMap,
-    table: &Table,
+    sequences: &Sequences,
+    trie: &Trie,
     spec: BlockSpec,
-    keys: impl Iterator<Item = ContentKey>,
+    mut prompt: impl Prompt,
 ) -> Matches {
     // Sequences first: the walk sees at least what they promise.
-    let mut hits: Vec<Hit> = map.rows().iter().map(status).collect();
+    let found = map.slots().iter().map(|slot| Found {
+        sequence: slot.map_or(Sequence::END, |slot| sequences.get(slot)),
+        device_hit_tokens: 0,
+        host_only_hit_tokens: 0,
+    });
+    let mut found: Box<[Found]> = found.collect();
     let mut tally = Tally::new(map.live());
-    // Asked before the next key is: hashing it may be most of the work.
-    let mut keys = keys;
-    while !tally.alive.is_empty() {
-        let Some(key) = keys.next() else { break };
-        let (device, host) = table.get(key).unwrap_or_default();
-        tally.block(device, host);
-    }
-    tally.finish();
-    let block_size = u64::from(spec.block_size_tokens.get());
-    for slot in map.live().iter() {
-        let host_only = tally.host_only[slot.index()];
-        let hit = &mut hits[map.row_of(slot)];
-        hit.device_hit_tokens = (tally.depth[slot.index()] - host_only) * block_size;
-        hit.host_only_hit_tokens = host_only * block_size;
+    trie::walk(trie, &mut prompt, &mut tally);
+    let block_size = spec.block_size_tokens.get();
+    for slot in tally.reached().iter() {
+        let (depth, host_only) = tally.of(slot);
+        let found = &mut found[map.row_of(slot)];
+        found.device_hit_tokens = (depth - host_only) * block_size;
+        found.host_only_hit_tokens = host_only * block_size;
     }
     Matches {
         rows: map.rows().clone(),
-        hits,
-    }
-}
-
-fn status(row: &Row) -> Hit {
-    match &row.view {
-        None => Hit {
-            sequence: row.last_sequence,
-            ..Hit::default()
-        },
-        Some(view) => Hit {
-            synchronized: true,
-            sequence: view.sequence(),
-            device_blocks: view.device_blocks(),
-            host_blocks: view.host_blocks(),
-            ..Hit::default()
-        },
-    }
-}
-
-/// How far each slot came. Per-slot numbers are touched only when something changes.
-struct Tally {
-    /// Slots that hold every block so far.
-    alive: SlotMask,
-    blocks: u64,
-    /// Slots that had Host copies only in the last `pending_blocks` blocks, not yet counted.
-    pending: SlotMask,
-    pending_blocks: u64,
-    /// Blocks held, for slots that are no longer alive.
-    depth: [u64; Slot::COUNT],
-    /// Of which with a Host copy only.
-    host_only: [u64; Slot::COUNT],
-}
-
-impl Tally {
-    fn new(live: SlotMask) -> Self {
-        Self {
-            alive: live,
-            blocks: 0,
-            pending: SlotMask::EMPTY,
-            pending_blocks: 0,
-            depth: [0; Slot::COUNT],
-            host_only: [0; Slot::COUNT],
-        }
-    }
-
-    fn block(&mut self, device: SlotMask, host: SlotMask) {
-        let alive = self.alive.and(device.or(host));
-        if alive != self.alive {
-            self.end(self.alive.and_not(alive));
-            self.alive = alive;
-        }
-        let host_only = alive.and_not(device);
-        if host_only != self.pending {
-            self.flush();
-            self.pending = host_only;
-        }
-        self.pending_blocks += 1;
-        self.blocks += 1;
-    }
-
-    fn end(&mut self, slots: SlotMask) {
-        for slot in slots.iter() {
-            self.depth[slot.index()] = self.blocks;
-        }
-    }
-
-    fn flush(&mut self) {
-        for slot in self.pending.iter() {
-            self.host_only[slot.index()] += self.pending_blocks;
-        }
-        self.pending_blocks = 0;
-    }
-
-    fn finish(&mut self) {
-        self.end(self.alive);
-        self.flush();
+        found,
     }
 }

@@ -10,19 +10,10 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 
-use super::ledger::Ledger;
 use super::row::Row;
 use super::slot_map::SlotMap;
 use super::slot_mask::{Slot, SlotMask};
 use crate::model::StreamKey;
-
-/// A view's bits, to be cleared when nobody can see them.
-#[derive(Debug)]
-pub(super) struct Leftovers {
-    pub(super) slot: Slot,
-    /// Still says which bits they are, so that retiring a view costs nothing.
-    pub(super) ledger: Ledger,
-}
 
 #[derive(Debug)]
 pub(super) struct Roster {
@@ -34,7 +25,7 @@ pub(super) struct Roster {
     /// Maps that were swapped out and that some query may hold, oldest first, with their epochs.
     seen: VecDeque<(u64, Weak<SlotMap>)>,
     /// With the epoch of the flip that took the slot away.
-    retired: Vec<(u64, Leftovers)>,
+    retired: Vec<(u64, Slot)>,
 }
 
 impl Roster {
@@ -80,24 +71,30 @@ impl Roster {
         }
     }
 
-    /// Shows the rows as they are to every query that starts from now on; `leftovers` is no longer among them.
-    pub(super) fn flip(&mut self, published: &ArcSwap<SlotMap>, leftovers: Option<Leftovers>) {
-        let old = published.swap(Arc::new(SlotMap::new(&self.rows)));
+    /// Shows the rows as they are to every query that starts from now on; `old` is no longer among them. Returns the
+    /// epoch that has ended.
+    pub(super) fn flip(&mut self, published: &ArcSwap<SlotMap>, old: Option<Slot>) -> u64 {
+        let map = published.swap(Arc::new(SlotMap::new(&self.rows)));
         self.epoch += 1;
-        self.seen.push_back((self.epoch, Arc::downgrade(&old)));
-        self.retired
-            .extend(leftovers.map(|leftovers| (self.epoch, leftovers)));
+        self.seen.push_back((self.epoch, Arc::downgrade(&map)));
+        self.retired.extend(old.map(|slot| (self.epoch, slot)));
+        self.epoch
     }
 
-    /// Retired slots that nobody can see any more. To be cleared, then given to [`Roster::free_slot`].
-    pub(super) fn take_unseen(&mut self) -> Vec<Leftovers> {
+    /// Everything that was shown in epochs before this one is seen by nobody any more.
+    pub(super) fn oldest_seen(&mut self) -> u64 {
         self.seen.retain(|(_, map)| map.strong_count() > 0);
         // What the last holders of the maps read happened before anything that follows.
         fence(Ordering::Acquire);
-        let oldest_seen = self.seen.front().map_or(u64::MAX, |(epoch, _)| *epoch);
+        self.seen.front().map_or(u64::MAX, |(epoch, _)| *epoch)
+    }
+
+    /// Retired slots that nobody can see any more. To be cleared, then given to [`Roster::free_slot`].
+    pub(super) fn take_unseen(&mut self) -> Vec<Slot> {
+        let oldest_seen = self.oldest_seen();
         self.retired
             .extract_if(.., |(epoch, _)| *epoch < oldest_seen)
-            .map(|(_, leftovers)| leftovers)
+            .map(|(_, slot)| slot)
             .collect()
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::row::Row;
 use super::slot_mask::{Slot, SlotMask};
+use super::view::ViewStats;
 
 /// Rows, and which slot belongs to which.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(super) struct SlotMap {
     live: SlotMask,
     /// Meaningful for live slots only.
     row_of_slot: [u8; Slot::COUNT],
+    /// The slot of each row's view, if it has one.
+    slots: Box<[Option<Slot>]>,
 }
 
 impl SlotMap {
@@ -31,6 +34,10 @@ impl SlotMap {
             rows: rows.into(),
             live,
             row_of_slot,
+            slots: rows
+                .iter()
+                .map(|row| row.view().map(ViewStats::slot))
+                .collect(),
         }
     }
 
@@ -38,11 +45,17 @@ impl SlotMap {
         &self.rows
     }
 
+    /// By row.
+    pub(super) fn slots(&self) -> &[Option<Slot>] {
+        &self.slots
+    }
+
     pub(super) fn live(&self) -> SlotMask {
         self.live
     }
 
     /// The row whose view has `slot`, which must be live.
+    #[inline]
     pub(super) fn row_of(&self, slot: Slot) -> usize {
         usize::from(self.row_of_slot[slot.index()])
     }

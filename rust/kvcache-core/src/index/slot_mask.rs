@@ -16,6 +16,16 @@ impl Slot {
         self.0 as usize
     }
 
+    /// The slot's number, below [`Slot::COUNT`].
+    pub(super) const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The slot of that number, if there is one.
+    pub(super) fn from_number(number: u8) -> Option<Self> {
+        (usize::from(number) < Self::COUNT).then_some(Self(number))
+    }
+
     /// Which word of a mask, and the bit in it.
     pub(super) const fn word_and_bit(self) -> (usize, u64) {
         (self.0 as usize / 64, 1 << (self.0 % 64))
@@ -42,6 +52,11 @@ impl SlotMask {
     /// What is in `self` and not in `other`.
     pub(super) fn and_not(self, other: Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
+    pub(super) fn contains(self, slot: Slot) -> bool {
+        let (word, bit) = slot.word_and_bit();
+        self.0[word] & bit != 0
     }
 
     pub(super) fn is_empty(self) -> bool {

@@ -1,46 +1,86 @@
 //! One stream's way into the index.
 //!
-//! Owns the stream's ledger and, while published, a slot. The private ledger and the slot's bits in
-//! the table always say the same. A draft is a ledger that no query sees; publishing it writes its
-//! bits into a fresh slot first and flips the stream over in one step.
+//! Owns the stream's ledger, whose slot is live while it is published. A draft is a ledger in a slot that
+//! no query sees; publishing it is one step for every query.
 
 use std::sync::Arc;
 
 use super::apply::Applier;
 use super::ledger::{Counts, Ledger, Origin};
 use super::prefix_index::PrefixIndex;
-use super::roster::Leftovers;
 use super::row::Row;
+use super::slot_mask::Slot;
 use super::view::ViewStats;
-use crate::model::{ApplyError, ApplyReport, Batch, Sequence, StreamKey};
+use crate::model::{
+    ApplyError, ApplyReport, Batch, BlockHash, Sequence, StreamKey, Tier, WireHash,
+};
 
 /// A view under construction.
 #[derive(Debug)]
 pub struct Draft {
-    ledger: Ledger,
+    index: Arc<PrefixIndex>,
     applier: Applier,
+    max_blocks: usize,
+    private_names: bool,
+    /// From the first batch on.
+    ledger: Option<Ledger>,
 }
 
 impl Draft {
+    pub(super) fn new(index: Arc<PrefixIndex>, max_blocks: usize, private_names: bool) -> Self {
+        Self {
+            applier: Applier::new(index.spec()),
+            index,
+            max_blocks,
+            private_names,
+            ledger: None,
+        }
+    }
+
     /// Applies a batch; nobody sees it yet.
     ///
     /// # Errors
-    /// The first event that cannot be applied; those before it stay.
+    /// The first event that cannot be applied, while those before it stay; [`ApplyError::NoSlot`].
     pub fn apply(&mut self, batch: &Batch, origin: Origin) -> Result<ApplyReport, ApplyError> {
-        self.applier
-            .apply(&mut self.ledger, batch, origin, |_, _, _| {})
+        let mut ledger = self.take_ledger()?;
+        let applied = self
+            .applier
+            .apply(self.index.trie(), &mut ledger, batch, origin);
+        self.ledger = Some(ledger);
+        self.index.sweep();
+        applied
     }
 
     /// What the draft holds.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.ledger.counts()
+        self.ledger
+            .as_ref()
+            .map_or_else(Counts::default, Ledger::counts)
     }
 
-    /// Estimated heap bytes.
+    /// Estimated heap bytes, without what all streams share.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.ledger.heap_bytes()
+        self.ledger.as_ref().map_or(0, Ledger::heap_bytes)
+    }
+
+    fn take_ledger(&mut self) -> Result<Ledger, ApplyError> {
+        if let Some(ledger) = self.ledger.take() {
+            return Ok(ledger);
+        }
+        let slot = self.index.take_slot().ok_or(ApplyError::NoSlot)?;
+        Ok(Ledger::new(slot, self.max_blocks, self.private_names))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(ledger) = self.ledger.take()
+            && !std::thread::panicking()
+        {
+            self.index.empty_slot(ledger.slot());
+        }
     }
 }
 
@@ -49,7 +89,7 @@ impl Draft {
 pub enum Publication {
     /// Queries moved over to new bits.
     Flipped,
-    /// The published view had the same copies already; its bits stay.
+    /// The published view said the same already, and stays.
     Unchanged,
 }
 
@@ -57,6 +97,7 @@ pub enum Publication {
 struct View {
     ledger: Ledger,
     stats: Arc<ViewStats>,
+    sequence: Option<Sequence>,
 }
 
 /// The one owner of a stream in an index. Dropping it takes the stream out of answers at once.
@@ -99,73 +140,105 @@ impl StreamWriter {
         batch: &Batch,
         sequence: Option<Sequence>,
     ) -> Result<ApplyReport, ApplyError> {
-        let Some(View { ledger, stats }) = &mut self.view else {
+        let Some(View { ledger, stats, .. }) = &mut self.view else {
             return Ok(ApplyReport::default());
         };
-        let (table, slot) = (self.index.table(), stats.slot());
         let applied = self
             .applier
-            .apply(ledger, batch, Origin::Live, |key, tier, resident| {
-                if resident {
-                    table.set(key, tier, slot);
-                } else {
-                    table.clear(key, tier, slot);
-                }
-            });
+            .apply(self.index.trie(), ledger, batch, Origin::Live);
         stats.set_counts(ledger.counts());
         if applied.is_ok() && sequence.is_some() {
-            stats.set_sequence(sequence);
+            self.set_sequence(sequence);
         }
+        self.index.sweep();
         applied
+    }
+
+    fn set_sequence(&mut self, sequence: Option<Sequence>) {
+        if let Some(view) = &mut self.view {
+            view.sequence = sequence;
+            self.index.sequences().set(view.slot(), sequence);
+        }
+    }
+
+    /// Stores blocks that were hashed before, after `parent`, as [`StreamWriter::apply`] would store their tokens: one
+    /// hash a wire hash.
+    ///
+    /// # Errors
+    /// As there; [`ApplyError::Shape`] for unequal lengths.
+    pub fn store_hashed(
+        &mut self,
+        parent: Option<WireHash>,
+        wire_hashes: &[WireHash],
+        block_hashes: &[BlockHash],
+        tier: Option<Tier>,
+    ) -> Result<ApplyReport, ApplyError> {
+        let Some(View { ledger, stats, .. }) = &mut self.view else {
+            return Ok(ApplyReport::default());
+        };
+        if wire_hashes.len() != block_hashes.len() {
+            return Err(ApplyError::Shape {
+                tokens: block_hashes.len(),
+                blocks: wire_hashes.len(),
+                block_size_tokens: 1,
+            });
+        }
+        let blocks = (wire_hashes, block_hashes);
+        let mut editor = self.index.trie().edit();
+        let stored = ledger.store(&mut editor, parent, blocks, tier, Origin::Live);
+        drop(editor);
+        stats.set_counts(ledger.counts());
+        self.index.sweep();
+        stored
     }
 
     /// An empty view to build beside the published one.
     #[must_use]
     pub fn new_draft(&self) -> Draft {
-        let spec = self.index.spec();
-        Draft {
-            ledger: Ledger::new(spec.hash_seed, self.max_blocks),
-            applier: Applier::new(spec),
-        }
+        let view = self.view.as_ref();
+        let private_names = view.is_some_and(|view| view.ledger.has_private_names());
+        Draft::new(self.index.clone(), self.max_blocks, private_names)
     }
 
-    /// Makes `draft` the published view, in one step for every query. What only the view that it replaces
-    /// knows stays known, without copies, as far as there is room (spec: content keys).
+    /// Makes `draft` the published view, in one step for every query. What only the view that it replaces knows stays
+    /// known, without copies, as far as there is room (spec: content keys).
     ///
     /// # Errors
-    /// [`ApplyError::NoSlot`]; the old view, if any, stays published.
+    /// [`ApplyError::NoSlot`], [`ApplyError::ForeignDraft`]; the old view, if any, stays published.
     pub fn publish(
         &mut self,
-        draft: Draft,
+        mut draft: Draft,
         sequence: Option<Sequence>,
     ) -> Result<Publication, ApplyError> {
-        let Draft { mut ledger, .. } = draft;
-        if let Some(view) = &self.view {
-            ledger.keep_known(&view.ledger);
+        if !Arc::ptr_eq(&draft.index, &self.index) {
+            return Err(ApplyError::ForeignDraft);
         }
-        if let Some(view) = &mut self.view
-            && view.ledger.same_copies(&ledger)
-        {
-            view.ledger = ledger;
-            view.stats.set_sequence(sequence);
-            self.index.reclaim();
-            return Ok(Publication::Unchanged);
-        }
-        let slot = self.index.take_slot().ok_or(ApplyError::NoSlot)?;
-        for (key, tiers) in ledger.residents() {
-            for tier in tiers.iter() {
-                self.index.table().set(key, tier, slot);
+        let mut ledger = draft.take_ledger()?;
+        if let Some(View { ledger: old, .. }) = &mut self.view {
+            let mut editor = self.index.trie().edit();
+            if old.includes(&ledger) && ledger.same_copies(&editor, old) {
+                drop(editor);
+                draft.ledger = Some(ledger);
+                self.set_sequence(sequence);
+                return Ok(Publication::Unchanged);
             }
+            ledger.keep_known(&mut editor, old);
         }
-        let stats = Arc::new(ViewStats::new(slot, sequence, ledger.counts()));
+        let stats = Arc::new(ViewStats::new(ledger.slot(), ledger.counts()));
         let row = Row {
             key: self.key.clone(),
             view: Some(stats.clone()),
             last_sequence: None,
             error: "".into(),
         };
-        let old = self.view.replace(View { ledger, stats });
-        self.index.show(row, old.map(View::into_leftovers));
+        self.index.sequences().set(ledger.slot(), sequence);
+        let view = View {
+            ledger,
+            stats,
+            sequence,
+        };
+        let old = self.view.replace(view);
+        self.index.show(row, old.as_ref().map(View::slot));
         Ok(Publication::Flipped)
     }
 
@@ -179,7 +252,7 @@ impl StreamWriter {
             last_sequence: self.last_sequence,
             error: error.into(),
         };
-        self.index.show(row, old.map(View::into_leftovers));
+        self.index.show(row, old.as_ref().map(View::slot));
     }
 
     /// Says anew why there is no view; does nothing while there is one.
@@ -193,7 +266,7 @@ impl StreamWriter {
     #[must_use]
     pub fn sequence(&self) -> Option<Sequence> {
         match &self.view {
-            Some(view) => view.stats.sequence(),
+            Some(view) => view.sequence,
             None => self.last_sequence,
         }
     }
@@ -211,7 +284,7 @@ impl StreamWriter {
         self.view.is_some()
     }
 
-    /// Estimated heap bytes of the view's own bookkeeping, without the table that streams share.
+    /// Estimated heap bytes of the view's own bookkeeping, without the tree that streams share.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.view
@@ -232,16 +305,12 @@ impl Drop for StreamWriter {
             return;
         }
         let old = self.view.take();
-        self.index
-            .take_out(&self.key, old.map(View::into_leftovers));
+        self.index.take_out(&self.key, old.as_ref().map(View::slot));
     }
 }
 
 impl View {
-    fn into_leftovers(self) -> Leftovers {
-        Leftovers {
-            slot: self.stats.slot(),
-            ledger: self.ledger,
-        }
+    fn slot(&self) -> Slot {
+        self.ledger.slot()
     }
 }

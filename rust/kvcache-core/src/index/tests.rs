@@ -98,7 +98,7 @@ impl Events {
 }
 
 fn hit(matches: &Matches, index: usize) -> Hit {
-    *matches.get(index).unwrap().1
+    matches.get(index).unwrap().1
 }
 
 /// Device tokens and Host-only tokens of the first stream.

@@ -1,7 +1,6 @@
-//! What queries read of one published view besides its bits.
+//! What answers show of a published view besides what it holds of the prompt.
 //!
-//! Written by the stream's writer only. The sequence is stored after the bits that it includes and
-//! read before the walk, so an answer never claims more than it saw.
+//! Written by the stream's writer only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,38 +8,27 @@ use super::ledger::Counts;
 use super::slot_mask::Slot;
 use crate::model::Sequence;
 
-/// A published view's slot, sequence and tier counts.
+/// A published view's tier counts, as they are now.
 #[derive(Debug)]
 pub struct ViewStats {
     slot: Slot,
-    /// [`Sequence::END`], which numbers no message, stands for none.
-    sequence: AtomicU64,
     device_blocks: AtomicU64,
     host_blocks: AtomicU64,
 }
 
 impl ViewStats {
-    pub(super) fn new(slot: Slot, sequence: Option<Sequence>, counts: Counts) -> Self {
+    pub(super) fn new(slot: Slot, counts: Counts) -> Self {
         let stats = Self {
             slot,
-            sequence: AtomicU64::new(Sequence::END.0),
             device_blocks: AtomicU64::new(0),
             host_blocks: AtomicU64::new(0),
         };
         stats.set_counts(counts);
-        stats.set_sequence(sequence);
         stats
     }
 
     pub(super) fn slot(&self) -> Slot {
         self.slot
-    }
-
-    /// The last sequence that the view includes.
-    #[must_use]
-    pub fn sequence(&self) -> Option<Sequence> {
-        Some(Sequence(self.sequence.load(Ordering::Acquire)))
-            .filter(|sequence| *sequence != Sequence::END)
     }
 
     /// Blocks with a Device copy.
@@ -55,15 +43,33 @@ impl ViewStats {
         self.host_blocks.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_sequence(&self, sequence: Option<Sequence>) {
-        self.sequence
-            .store(sequence.unwrap_or(Sequence::END).0, Ordering::Release);
-    }
-
     pub(super) fn set_counts(&self, counts: Counts) {
         self.device_blocks
             .store(counts.device_blocks as u64, Ordering::Relaxed);
         self.host_blocks
             .store(counts.host_blocks as u64, Ordering::Relaxed);
+    }
+}
+
+/// The last sequence that each slot's view includes, side by side, as a query reads all of them.
+///
+/// Stored after the copies that it includes and read before the walk, so that an answer never claims more than it saw.
+#[derive(Debug)]
+pub(super) struct Sequences([AtomicU64; Slot::COUNT]);
+
+impl Sequences {
+    pub(super) fn new() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    /// [`Sequence::END`], which numbers no message, stands for none.
+    #[inline]
+    pub(super) fn get(&self, slot: Slot) -> Sequence {
+        Sequence(self.0[slot.index()].load(Ordering::Acquire))
+    }
+
+    pub(super) fn set(&self, slot: Slot, sequence: Option<Sequence>) {
+        let sequence = sequence.unwrap_or(Sequence::END);
+        self.0[slot.index()].store(sequence.0, Ordering::Release);
     }
 }

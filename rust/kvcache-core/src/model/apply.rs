@@ -30,6 +30,9 @@ pub enum ApplyError {
     /// Every view slot is in use or still seen by a query; passes by itself.
     #[error("no free view slot; retrying")]
     NoSlot,
+    /// A draft belongs to the index that it was made in.
+    #[error("a draft of another index")]
+    ForeignDraft,
 }
 
 /// What applying events did. Adds up.

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// An engine's own name of a block, meaningful within one stream only (spec: live protocol).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WireHash(pub u64);
 
 /// XXH3-128 of one block's tokens, without what precedes them.

@@ -134,7 +134,7 @@ impl From<ApplyError> for Doubt {
             ApplyError::Conflict(_) => DoubtKind::WireConflict,
             ApplyError::Shape { .. } => DoubtKind::Decode,
             ApplyError::Limit(_) => DoubtKind::BlockLimit,
-            ApplyError::NoSlot => DoubtKind::Replay,
+            ApplyError::NoSlot | ApplyError::ForeignDraft => DoubtKind::Replay,
         };
         Self::new(kind, error.to_string())
     }

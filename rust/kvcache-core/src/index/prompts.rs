@@ -1,0 +1,81 @@
+//! The two ways to ask: with tokens, hashed while walking, and with hashes made before.
+
+use super::trie::Prompt;
+use crate::hash::{BlockKeys, block_hash};
+use crate::model::{BlockHash, BlockSpec, ContentKey};
+
+/// Blocks that are hashed ahead of the walk: independent of each other, they overlap.
+const AHEAD: usize = 16;
+
+/// A prompt's tokens. Hashes no more than [`AHEAD`] blocks beyond what somebody holds.
+pub(super) struct TokenPrompt<'a> {
+    tokens: &'a [u32],
+    spec: BlockSpec,
+    blocks: usize,
+    /// Hashes of the blocks from `first` on, as far as they are made.
+    window: [BlockHash; AHEAD],
+    first: usize,
+    made: usize,
+}
+
+impl<'a> TokenPrompt<'a> {
+    pub(super) fn new(tokens: &'a [u32], spec: BlockSpec) -> Self {
+        Self {
+            tokens,
+            spec,
+            blocks: tokens.len() / spec.block_size_tokens.get() as usize,
+            window: [BlockHash(0); AHEAD],
+            first: 0,
+            made: 0,
+        }
+    }
+}
+
+impl Prompt for TokenPrompt<'_> {
+    fn len(&self) -> usize {
+        self.blocks
+    }
+
+    #[inline]
+    fn hashes(&mut self, from: usize) -> &[BlockHash] {
+        if from < self.first || from >= self.first + self.made {
+            // Often nobody has the first block: it is hashed alone.
+            let count = if from == 0 {
+                1
+            } else {
+                AHEAD.min(self.blocks - from)
+            };
+            let size = self.spec.block_size_tokens.get() as usize;
+            let blocks = self.tokens[from * size..].chunks_exact(size);
+            for (hash, block) in self.window[..count].iter_mut().zip(blocks) {
+                *hash = block_hash(block, self.spec.hash_seed);
+            }
+            (self.first, self.made) = (from, count);
+        }
+        &self.window[from - self.first..self.made]
+    }
+
+    fn key(&self, _: usize) -> Option<ContentKey> {
+        None
+    }
+}
+
+/// A prompt hashed before.
+pub(super) struct HashedPrompt<'a>(pub(super) &'a BlockKeys);
+
+impl Prompt for HashedPrompt<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn hashes(&mut self, from: usize) -> &[BlockHash] {
+        &self.0.block_hashes()[from..]
+    }
+
+    #[inline]
+    fn key(&self, block: usize) -> Option<ContentKey> {
+        self.0.content_keys().get(block).copied()
+    }
+}

@@ -1,0 +1,274 @@
+//! The tree's two sides: what readers see, and what only writers know.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::NONE;
+use super::block_ids::BlockIds;
+use super::children::Children;
+use super::columns::{Own, Shared};
+use super::editor::Editor;
+use super::garbage::Garbage;
+use super::line::{Line, Record, halves};
+use super::wires::SharedNames;
+use crate::index::slot_mask::Slot;
+use crate::model::{BlockHash, WireHash};
+
+/// The tree. Readers use it as it is; writers take turns.
+#[derive(Debug)]
+pub(in crate::index) struct Trie {
+    pub(super) visible: Visible,
+    own: Mutex<Workshop>,
+}
+
+/// What readers follow.
+#[derive(Debug)]
+pub(super) struct Visible {
+    /// By block id: low half, high half. Written before the block can be reached.
+    hashes: Shared<[AtomicU64; 2]>,
+    pub(super) lines: Shared<Line>,
+    pub(super) records: Shared<Record>,
+    pub(super) children: Children,
+}
+
+/// The edge that prompts' first runs hang on.
+pub(super) const ROOT: u32 = 0;
+
+/// What only writers know.
+#[derive(Debug)]
+pub(super) struct Workshop {
+    /// Of both of [`crate::index::PrefixIndex`]'s hashes.
+    pub(super) hash_seed: u64,
+    pub(super) ids: BlockIds,
+    /// By block id: the first name that any stream gave it.
+    pub(super) wire_of: Own<WireHash>,
+    /// By block id.
+    pub(super) node_of: Own<u32>,
+    pub(super) names: SharedNames,
+    /// Blocks whose first name is another block's too. None, where engines name by content.
+    pub(super) twins: usize,
+    pub(super) nodes: Own<Node>,
+    pub(super) node_numbers: Numbers,
+    pub(super) edges: Own<Edge>,
+    pub(super) edge_numbers: Numbers,
+    pub(super) line_numbers: Numbers,
+    pub(super) record_numbers: Numbers,
+    /// By slot: the nodes of which it knows something, and some others.
+    pub(super) touched: Box<[Touched]>,
+    pub(super) garbage: Garbage,
+}
+
+/// A run, as writers know it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    pub(super) line: u32,
+    /// Where its children hang, or [`NONE`].
+    pub(super) edge: u32,
+    pub(super) parent_edge: u32,
+    /// Siblings, or [`NONE`].
+    pub(super) previous: u32,
+    pub(super) next: u32,
+    /// Consecutive ids from its base on that are its own, blocks or not.
+    pub(super) reserved: u32,
+}
+
+/// What hangs below one run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Edge {
+    /// The run above, or [`NONE`] for the root.
+    pub(super) owner: u32,
+    pub(super) first_child: u32,
+    pub(super) children: u32,
+    /// Whether its children are in the table of children. Once so, always so.
+    pub(super) tabled: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    pub(super) nodes: Vec<u32>,
+    /// Those of which it knows something now.
+    pub(super) live: usize,
+}
+
+/// Hands out numbers, the lowest first.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    next: u32,
+    free: Vec<u32>,
+}
+
+impl Numbers {
+    pub(super) fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    pub(super) fn give(&mut self, number: u32) {
+        self.free.push(number);
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.free.capacity() * size_of::<u32>()
+    }
+
+    #[cfg(test)]
+    pub(super) fn in_use(&self) -> usize {
+        self.next as usize - self.free.len()
+    }
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self {
+            line: NONE,
+            edge: NONE,
+            parent_edge: NONE,
+            previous: NONE,
+            next: NONE,
+            reserved: 0,
+        }
+    }
+}
+
+impl Default for Edge {
+    fn default() -> Self {
+        Self {
+            owner: NONE,
+            first_child: NONE,
+            children: 0,
+            tabled: false,
+        }
+    }
+}
+
+impl Trie {
+    pub(in crate::index) fn new(hash_seed: u64) -> Self {
+        Self {
+            visible: Visible {
+                hashes: Shared::new(),
+                lines: Shared::new(),
+                records: Shared::new(),
+                children: Children::new(),
+            },
+            own: Mutex::new(Workshop::new(hash_seed)),
+        }
+    }
+
+    /// Waits for other writers.
+    pub(in crate::index) fn edit(&self) -> Editor<'_> {
+        Editor {
+            visible: &self.visible,
+            own: self.lock(),
+        }
+    }
+
+    /// Bytes of everything, but for what streams keep for themselves.
+    pub(in crate::index) fn heap_bytes(&self) -> usize {
+        let Visible {
+            hashes,
+            lines,
+            records,
+            children,
+        } = &self.visible;
+        hashes.heap_bytes()
+            + lines.heap_bytes()
+            + records.heap_bytes()
+            + children.heap_bytes()
+            + self.lock().heap_bytes()
+    }
+
+    /// Nothing panics under the lock; a poisoned one is as good.
+    fn lock(&self) -> MutexGuard<'_, Workshop> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Workshop {
+    fn new(hash_seed: u64) -> Self {
+        let mut edges = Own::default();
+        let mut edge_numbers = Numbers::default();
+        let root = edge_numbers.take();
+        edges.reach(root);
+        *edges.get_mut(root) = Edge {
+            tabled: true,
+            ..Edge::default()
+        };
+        Self {
+            hash_seed,
+            ids: BlockIds::new(),
+            wire_of: Own::default(),
+            node_of: Own::default(),
+            names: SharedNames::new(),
+            twins: 0,
+            nodes: Own::default(),
+            node_numbers: Numbers::default(),
+            edges,
+            edge_numbers,
+            line_numbers: Numbers::default(),
+            record_numbers: Numbers::default(),
+            touched: (0..Slot::COUNT).map(|_| Touched::default()).collect(),
+            garbage: Garbage::default(),
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let touched = self.touched.iter().map(|touched| touched.nodes.capacity());
+        let numbers = [
+            &self.node_numbers,
+            &self.edge_numbers,
+            &self.line_numbers,
+            &self.record_numbers,
+        ];
+        self.ids.heap_bytes()
+            + self.wire_of.heap_bytes()
+            + self.node_of.heap_bytes()
+            + self.names.heap_bytes()
+            + self.nodes.heap_bytes()
+            + self.edges.heap_bytes()
+            + numbers.map(Numbers::heap_bytes).iter().sum::<usize>()
+            + touched.sum::<usize>() * size_of::<u32>()
+            + self.garbage.heap_bytes()
+    }
+}
+
+impl Visible {
+    /// How many of `blocks` are, in order, those from id `base` on; `len` of them are there.
+    #[inline]
+    pub(super) fn matching(&self, base: u32, len: usize, blocks: &[BlockHash]) -> usize {
+        let run = self.hashes.tail(base);
+        let pairs = run[..len].iter().zip(blocks);
+        pairs
+            .take_while(|(here, block)| is_hash(here, **block))
+            .count()
+    }
+
+    #[inline]
+    pub(super) fn is_block(&self, id: u32, block: BlockHash) -> bool {
+        is_hash(self.hashes.get(id), block)
+    }
+
+    pub(super) fn hash(&self, id: u32) -> BlockHash {
+        let [low, high] = self.hashes.get(id);
+        let half = |word: &AtomicU64| u128::from(word.load(Ordering::Relaxed));
+        BlockHash(half(low) | (half(high) << 64))
+    }
+
+    /// Names blocks that nobody can reach yet.
+    pub(super) fn write_hashes(&self, base: u32, blocks: &[BlockHash]) {
+        for ([low, high], block) in self.hashes.tail(base).iter().zip(blocks) {
+            let halves = halves(block.0);
+            low.store(halves.0, Ordering::Relaxed);
+            high.store(halves.1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[inline]
+fn is_hash(here: &[AtomicU64; 2], block: BlockHash) -> bool {
+    let (low, high) = halves(block.0);
+    let differing =
+        (here[0].load(Ordering::Relaxed) ^ low) | (here[1].load(Ordering::Relaxed) ^ high);
+    differing == 0
+}
