@@ -47,10 +47,10 @@ test: check test-rust test-python bench-smoke
 
 # Figures need a quiet machine; the smoke mode only proves that the benchmarks run.
 bench: build
-	$(BIN)/python -m pytest bench --benchmark-only --benchmark-group-by=group -q
+	$(BIN)/python bench/report.py
 
 bench-smoke: build
-	$(BIN)/python -m pytest bench --benchmark-disable -q
+	$(BIN)/python bench/report.py --smoke
 
 # libFuzzer with coverage and AddressSanitizer, without needing cargo-fuzz to be installed.
 FUZZ_SECONDS ?= 30

@@ -12,7 +12,7 @@ import xxhash
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from workload import Tokens
+    from w1 import Tokens
 
 SEED = 1024
 ROOT = bytes(16)
@@ -26,20 +26,22 @@ class PurePythonIndex:
         self.host: dict[bytes, int] = {}
         self.names: dict[tuple[str, int], bytes] = {}
 
-    def keys(self, token_ids: Tokens) -> Iterable[bytes]:
+    def keys(self, token_ids: Tokens, parent: bytes = ROOT) -> Iterable[bytes]:
         data = token_ids.astype("<u4", copy=False).tobytes()
         step = self.block_size * 4
         digest = xxhash.xxh3_128_digest
-        parent = ROOT
         for start in range(0, len(data) - step + 1, step):
             block = digest(data[start : start + step], SEED)[::-1]
             parent = digest(parent + block, SEED)[::-1]
             yield parent
 
-    def store(self, worker: str, hashes: list[int], token_ids: Tokens) -> None:
+    def store(
+        self, worker: str, hashes: list[int], token_ids: Tokens, parent: int | None = None
+    ) -> None:
         bit = self.bits.setdefault(worker, 1 << len(self.bits))
         device = self.device
-        for wire, key in zip(hashes, self.keys(token_ids), strict=True):
+        before = ROOT if parent is None else self.names[worker, parent]
+        for wire, key in zip(hashes, self.keys(token_ids, before), strict=True):
             self.names[worker, wire] = key
             device[key] = device.get(key, 0) | bit
 

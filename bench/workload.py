@@ -1,58 +1,86 @@
-"""One seeded workload for every index: workers that share system prompts and diverge after them.
+"""Reads workload W1 as `w1.py` wrote it, for the benchmarks in Python.
 
-Deterministic for a seed. Token ids are numpy uint32; a store is (worker, wire hashes, token ids, parent), a query token ids.
+Arrays are views of the file's bytes; the format is described there.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import w1
 
-Tokens = npt.NDArray[np.uint32]
-VOCABULARY = 128_000
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADER = struct.Struct("<8s3Q")
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
-    worker: str
-    hashes: list[int]
-    token_ids: Tokens
-    parent: int | None
+class Prompt:
+    """Token ids (uint32), and the published hashes (uint64) of each full block."""
+
+    tokens: w1.Tokens
+    local: npt.NDArray[np.uint64]
+    chained: npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    prompt: Prompt
+    answer: dict[int, int]
+    """Worker to leading blocks held; who holds none is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     block_size: int
-    stores: list[Store]
-    queries: list[Tokens]
+    workers: int
+    entries: int
+    sequences: list[Prompt]
+    stores: list[w1.Span]
+    removes: list[w1.Span]
+    queries: list[Query]
 
 
-def make(
-    *, block_size: int = 16, prompts: int, continuations: int, queries: int, seed: int = 7
-) -> Workload:
-    """`prompts` system prompts of 1 k tokens, each continued `continuations` times on some of 8 workers."""
-    rng = np.random.default_rng(seed)
-    system = [rng.integers(0, VOCABULARY, 1024, dtype=np.uint32) for _ in range(prompts)]
-    stores: list[Store] = []
-    sequences: list[Tokens] = []
-    next_hash = 1
-    for prompt in system:
-        for _ in range(continuations):
-            tail = rng.integers(0, VOCABULARY, 1024, dtype=np.uint32)
-            token_ids = np.concatenate([prompt, tail])
-            sequences.append(token_ids)
-            count = len(token_ids) // block_size
-            for worker in rng.choice(8, size=2, replace=False):
-                hashes = list(range(next_hash, next_hash + count))
-                next_hash += count
-                stores.append(Store(f"worker-{worker}", hashes, token_ids, None))
-    asked: list[Tokens] = []
-    for _ in range(queries):
-        known = sequences[int(rng.integers(len(sequences)))]
-        cut = int(rng.integers(1, len(known)))
-        asked.append(
-            np.concatenate([known[:cut], rng.integers(0, VOCABULARY, 2048 - cut, dtype=np.uint32)])
-        )
-    return Workload(block_size, stores, asked)
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = HEADER.size
+
+    def array(self, dtype: str, columns: int = 1) -> npt.NDArray[Any]:
+        (count,) = struct.unpack_from("<Q", self._data, self._at)
+        items = np.frombuffer(self._data, dtype, count * columns, self._at + 8)
+        self._at += 8 + items.nbytes
+        return items if columns == 1 else items.reshape(count, columns)
+
+    def prompts(self) -> list[Prompt]:
+        token_ends, block_ends = self.array("<u8")[:-1], self.array("<u8")[:-1]
+        tokens = np.split(self.array("<u4"), token_ends)
+        local = np.split(self.array("<u8"), block_ends)
+        chained = np.split(self.array("<u8"), block_ends)
+        return [Prompt(*parts) for parts in zip(tokens, local, chained, strict=True)]
+
+    def spans(self) -> list[w1.Span]:
+        return [w1.Span(*row) for row in self.array("<u4", 4).tolist()]
+
+
+def load(file: Path) -> Workload:
+    """The workload in `file`.
+
+    Raises ValueError for a file of another format.
+    """
+    data = file.read_bytes()
+    magic, block_size, workers, entries = HEADER.unpack_from(data)
+    if magic != w1.MAGIC:
+        raise ValueError(f"not a W1 file, delete it and run bench/w1.py: {file}")
+    reader = _Reader(data)
+    sequences, stores, removes = reader.prompts(), reader.spans(), reader.spans()
+    asked = reader.prompts()
+    ends = reader.array("<u8")[:-1]
+    answers = [dict(pairs.tolist()) for pairs in np.split(reader.array("<u4", 2), ends)]
+    queries = [Query(*pair) for pair in zip(asked, answers, strict=True)]
+    return Workload(block_size, workers, entries, sequences, stores, removes, queries)

@@ -1,0 +1,117 @@
+"""Runs the measurements: the peers' binary on generated workloads, and pytest-benchmark for Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import records
+import w1
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from records import Record, Records
+
+HERE = Path(__file__).parent
+MANIFEST = HERE / "peers" / "Cargo.toml"
+ENTRIES, STREAMS, QUERIES = 1_000_000, 32, 2000
+SWEEP_QUERIES = 500
+PROCESSES = 3
+STREAM_SWEEP, STREAM_SWEEP_ENTRIES = (1, 8, 32, 64, 128), 250_000
+ENTRY_SWEEP = (125_000, 250_000, 500_000, 1_000_000, 2_000_000, 4_000_000)
+SWEEP_CONTESTANTS = "kvcache,dynamo-compressed,smg-chain"
+VARIANTS = ("shared", "private-wires", "nothing-shared", "one-block")
+
+
+def build_peers() -> Path:
+    """The binary, built unless it is there."""
+    command = ["cargo", "build", "--release", "--locked", "--message-format", "json"]
+    built = subprocess.run(  # noqa: S603 (our own arguments)
+        [*command, "--manifest-path", str(MANIFEST)], check=True, stdout=subprocess.PIPE, text=True
+    )
+    messages = [json.loads(line) for line in built.stdout.splitlines()]
+    return Path(next(path for message in messages if (path := message.get("executable"))))
+
+
+@contextmanager
+def pinned(cores: int) -> Iterator[None]:
+    """What is started inside runs on that many of the last cores."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[-cores:])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def measure(binary: Path, what: str, file: Path, *flags: str, cores: int = 1) -> Records:
+    """The best of several processes: in some, one index is several times slower from beginning to end."""
+    once = [run(binary, what, file, *flags, cores=cores) for _ in range(PROCESSES)]
+    return records.best_of(once)
+
+
+def run(binary: Path, what: str, file: Path, *flags: str, cores: int) -> Records:
+    print(f"{what} {file.stem} {' '.join(flags)}", file=sys.stderr, flush=True)
+    with pinned(cores):
+        done = subprocess.run(  # noqa: S603 (our own arguments)
+            [binary, what, file, *flags], check=True, stdout=subprocess.PIPE, text=True
+        )
+    return [records.parse(line) for line in done.stdout.splitlines()]
+
+
+def mark(found: Records, **figures: object) -> Records:
+    """The same records, with what they are part of."""
+    for record in found:
+        record.figures.update(figures)
+    return found
+
+
+def main_runs(binary: Path, rounds: int) -> Iterator[Record]:
+    small, large = w1.ensure(ENTRIES, STREAMS, [16, 128], QUERIES)
+    wanted = ("--rounds", str(rounds))
+    for file in (small, large):
+        yield from measure(binary, "queries", file, *wanted)
+        for variant in VARIANTS if file is small else VARIANTS[:1]:
+            yield from measure(binary, "updates", file, *wanted, "--variant", variant)
+    yield from measure(binary, "concurrent", small, *wanted, cores=2)
+    yield from measure(binary, "holes", small, "--rounds", "1")
+
+
+def sweep(binary: Path, entries: int, streams: int, rounds: int) -> Iterator[Record]:
+    (file,) = w1.ensure(entries, streams, [16], SWEEP_QUERIES)
+    wanted = ("--rounds", str(rounds), "--contestants", SWEEP_CONTESTANTS)
+    for what in ("queries", "updates"):
+        yield from measure(binary, what, file, *wanted)
+
+
+def peers(rounds: int) -> Records:
+    """Everything that the peers take part in."""
+    binary = build_peers()
+    found = mark(list(main_runs(binary, rounds)), main=True)
+    for streams in STREAM_SWEEP:
+        few = list(sweep(binary, STREAM_SWEEP_ENTRIES, streams, rounds))
+        found += mark(few, sweep="streams")
+    for entries in ENTRY_SWEEP:
+        found += mark(list(sweep(binary, entries, STREAMS, rounds)), sweep="entries")
+    return found
+
+
+def python(folder: Path, entries: int) -> Records:
+    """The Python-facing measures; pytest prints their table as well."""
+    report = folder / "pytest.json"
+    command = [sys.executable, "-m", "pytest", str(HERE), "-q", "--benchmark-group-by=group"]
+    environment = os.environ | {
+        "KVCACHE_BENCH_ENTRIES": str(entries),
+        "KVCACHE_BENCH_DIR": str(folder),
+    }
+    with pinned(1):
+        subprocess.run(  # noqa: S603 (our own arguments)
+            [*command, f"--benchmark-json={report}"], check=True, env=environment
+        )
+    return records.of_pytest(report)

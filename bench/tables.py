@@ -1,0 +1,140 @@
+"""Markdown tables of records. Beside each figure stands how many times as good kvcache's is, in the same run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from records import OURS, Record, Records, select
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Column(NamedTuple):
+    """A measure's figures, as one column."""
+
+    title: str
+    measure: str
+    keys: tuple[str, ...]
+    """Which figures, the first one compared; several are shown with slashes."""
+    scale: float = 1.0
+    more_is_better: bool = False
+
+    @property
+    def measure_is_rate(self) -> bool:
+        return self.keys == ("blocks_per_s",)
+
+
+QUERIES = (
+    Column("from tokens, p50 / p99 µs", "query from tokens", ("p50_us", "p99_us")),
+    Column("from keys, p50 / p99 µs", "query from keys", ("p50_us", "p99_us")),
+    Column("`score_into`, p50 / p99 µs", "score_into", ("p50_us", "p99_us")),
+    Column("hashing alone, p50 / p99 µs", "hashing alone", ("p50_us", "p99_us")),
+)
+UPDATES = (
+    Column("stores, M blocks/s", "apply stores", ("blocks_per_s",), 1e-6, more_is_better=True),
+    Column("removes, M blocks/s", "apply removes", ("blocks_per_s",), 1e-6, more_is_better=True),
+    Column("bytes an entry", "memory", ("bytes_per_entry",)),
+)
+BESIDE = "query beside a writer"
+BESIDE_A_WRITER = (
+    Column("query from tokens, p50 / p99 µs", BESIDE, ("p50_us", "p99_us")),
+    Column("writer, M blocks/s", BESIDE, ("blocks_per_s",), 1e-6, more_is_better=True),
+)
+PYTHON = (
+    Column("query from numpy, p50 / p99 µs", "query W1 from numpy", ("p50_us", "p99_us")),
+    Column("stores, M blocks/s", "store W1", ("blocks_per_s",), 1e-6, more_is_better=True),
+)
+VARIANTS = {
+    "shared": "engines agree on wire hashes",
+    "private-wires": "wire hashes of its own for each engine",
+    "nothing-shared": "no block in two engines",
+    "one-block": "one block an event",
+}
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def number(value: float) -> str:
+    """Three significant digits."""
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:.{digits}f}"
+
+
+def times(ours: float, theirs: float, *, more_is_better: bool) -> str:
+    """How many times as good ours is; under 1, theirs is better."""
+    ratio = ours / theirs if more_is_better else theirs / ours
+    return f"{number(ratio)}x"
+
+
+def cell(column: Column, record: Record | None, ours: Record | None) -> str:
+    if record is None:
+        return "-"
+    value = " / ".join(number(record.figures[key] * column.scale) for key in column.keys)
+    if column.measure_is_rate and record.figures.get("includes_hashing"):
+        value += " with hashing"
+    if not record.comparable:
+        return f"({value}: {record.figures['wrong']}/{record.figures['queries']} answers wrong)"
+    if ours is None or record is ours:
+        return value
+    key = column.keys[0]
+    ratio = times(ours.figures[key], record.figures[key], more_is_better=column.more_is_better)
+    return f"{value} ({ratio})"
+
+
+def table(records: Records, columns: Sequence[Column], **where: object) -> str:
+    """A contestant a row."""
+    wanted = [
+        {record.contestant: record for record in select(records, column.measure, **where)}
+        for column in columns
+    ]
+    names = dict.fromkeys(name for found in wanted for name in found)
+    rows = []
+    for name in names:
+        wrong = [
+            f.figures["wrong"]
+            for found in wanted
+            if (f := found.get(name)) and "wrong" in f.figures
+        ]
+        cells = [
+            cell(column, found.get(name), found.get(OURS))
+            for column, found in zip(columns, wanted, strict=True)
+        ]
+        rows.append([name, *cells, f"{max(wrong)}" if wrong else "-"])
+    return grid(["", *(column.title for column in columns), "wrong answers"], rows)
+
+
+def holes(records: Records) -> str:
+    rows = [
+        [record.contestant, *(str(held) for held in record.figures["held"])]
+        for record in select(records, "hole")
+    ]
+    right = next(iter(select(records, "hole")))
+    rows.append(["right", *(str(held) for held in right.figures["right"])])
+    return grid(["", "stored", "block 50 evicted", "stored again"], rows)
+
+
+def sections(records: Records) -> list[tuple[str, str]]:
+    """(heading, table) of everything that was measured."""
+    found: list[tuple[str, str]] = []
+    main = [record for record in records if record.figures.get("main")]
+    for size in sorted({record.block_size for record in main}):
+        if select(main, "query from tokens", block_size=size):
+            heading = f"Queries, blocks of {size} tokens, one thread"
+            found.append((heading, table(main, QUERIES, block_size=size)))
+    for size in sorted({record.block_size for record in main}):
+        for variant, meaning in VARIANTS.items():
+            where = {"block_size": size, "variant": variant}
+            if select(main, "apply stores", **where):
+                heading = f"Updates, blocks of {size} tokens, {meaning}"
+                found.append((heading, table(main, UPDATES, **where)))
+    if select(main, BESIDE):
+        found.append(("A query beside a writer, two cores", table(main, BESIDE_A_WRITER)))
+    if select(main, "hole"):
+        found.append(("Leading blocks counted around a hole", holes(main)))
+    if select(records, "query W1 from numpy"):
+        found.append(("From Python", table(records, PYTHON)))
+    return found
