@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use kvcache_core::hash::{BlockKeys, block_hash};
+use kvcache_core::hash::{BlockKeys, Hasher};
 use kvcache_core::index::{Matches, PrefixIndex, StreamWriter};
 use kvcache_core::model::{
     Batch, BlockHash, BlockSpec, Event, Sequence, StreamKey, Tier, WireHash,
@@ -64,12 +64,13 @@ impl Contestant for Kvcache {
     fn store(workload: &Workload, span: &Span) -> Message {
         let size = workload.block_size as usize;
         let blocks = workload.tokens(span).chunks_exact(size);
+        let hasher = Hasher::new(0);
         Message {
             worker: span.worker as usize,
             change: Change::Store {
                 parent: workload.parent(span).map(WireHash),
                 wire_hashes: workload.wires(span).map(WireHash).collect(),
-                block_hashes: blocks.map(|block| block_hash(block, 0)).collect(),
+                block_hashes: blocks.map(|block| hasher.block(block)).collect(),
             },
         }
     }

@@ -3,7 +3,7 @@
 //! Invariant: one block hash and one content key for each full block, first block first. A trailing
 //! partial block has no identity and is left out.
 
-use super::{block_hash, content_key};
+use super::Hasher;
 use crate::model::{BlockHash, BlockSpec, ContentKey};
 
 /// The identities of a prompt's full blocks (spec: content keys).
@@ -19,17 +19,16 @@ impl BlockKeys {
     #[must_use]
     pub fn compute(tokens: &[u32], spec: BlockSpec) -> Self {
         let block_size = spec.block_size_tokens.get() as usize;
-        let count = tokens.len() / block_size;
-        let mut block_hashes = Vec::with_capacity(count);
-        let mut content_keys = Vec::with_capacity(count);
+        let hasher = Hasher::new(spec.hash_seed);
+        let mut block_hashes = vec![BlockHash(0); tokens.len() / block_size];
+        hasher.blocks(tokens, block_size, &mut block_hashes);
         let mut parent = None;
-        for block in tokens.chunks_exact(block_size) {
-            let hash = block_hash(block, spec.hash_seed);
-            let key = content_key(parent, hash, spec.hash_seed);
-            block_hashes.push(hash);
-            content_keys.push(key);
+        let content_keys = block_hashes.iter().map(|hash| {
+            let key = hasher.key(parent, *hash);
             parent = Some(key);
-        }
+            key
+        });
+        let content_keys = content_keys.collect();
         Self {
             spec,
             block_hashes,

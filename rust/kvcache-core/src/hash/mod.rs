@@ -4,13 +4,13 @@
 //! Golden vectors in `tests/golden/block_keys.json` pin it across releases and languages. Pure
 //! functions: nothing here knows streams, tiers or the index.
 
-mod block;
 mod block_keys;
-mod key;
+mod hasher;
+mod mid;
+mod secret;
 
 #[cfg(test)]
 mod tests;
 
-pub use block::block_hash;
 pub use block_keys::BlockKeys;
-pub use key::content_key;
+pub use hasher::Hasher;

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use super::{BlockKeys, block_hash, content_key};
+use twox_hash::XxHash3_128;
+
+use super::{BlockKeys, Hasher};
 use crate::model::{BlockHash, BlockSpec, ContentKey};
 
 /// Token `i` is `first_token + i × token_step`, modulo 2^32.
@@ -66,23 +68,51 @@ fn a_partial_block_is_left_out() {
 
 #[test]
 fn a_key_names_the_whole_prefix() {
-    let hash = block_hash(&[3, 4], 1024);
-    let parents = [[1, 2], [1, 3]].map(|tokens| content_key(None, block_hash(&tokens, 1024), 1024));
-    assert_ne!(
-        content_key(Some(parents[0]), hash, 1024),
-        content_key(Some(parents[1]), hash, 1024)
-    );
+    let hasher = Hasher::new(1024);
+    let hash = hasher.block(&[3, 4]);
+    let parents = [[1, 2], [1, 3]].map(|tokens| hasher.key(None, hasher.block(&tokens)));
+    let [first, second] = parents.map(|parent| hasher.key(Some(parent), hash));
+    assert_ne!(first, second);
     assert_eq!(
-        content_key(None, hash, 1024),
-        content_key(Some(ContentKey(0)), hash, 1024)
+        hasher.key(None, hash),
+        hasher.key(Some(ContentKey(0)), hash)
     );
 }
 
 #[test]
 fn the_seed_matters() {
-    assert_ne!(block_hash(&[1, 2], 1024), block_hash(&[1, 2], 1025));
+    let [one, other] = [1024, 1025].map(Hasher::new);
+    assert_ne!(one.block(&[1, 2]), other.block(&[1, 2]));
     let hash = BlockHash(7);
-    assert_ne!(content_key(None, hash, 1024), content_key(None, hash, 1025));
+    assert_ne!(one.key(None, hash), other.key(None, hash));
+}
+
+/// What is written out here is what the library computes, whatever the size and the seed.
+#[test]
+fn sizes_written_out_agree_with_the_library() {
+    let mut rng = fastrand::Rng::with_seed(3);
+    for seed in [0, 1, 1024, u64::MAX, rng.u64(..)] {
+        let hasher = Hasher::new(seed);
+        for size in 1..=140 {
+            let tokens: Vec<u32> = (0..3 * size).map(|_| rng.u32(..)).collect();
+            let mut got = [BlockHash(0); 3];
+            hasher.blocks(&tokens, size, &mut got);
+            let parts = tokens.chunks_exact(size);
+            for (hash, block) in got.iter().zip(parts) {
+                let bytes: Vec<u8> = block.iter().flat_map(|token| token.to_le_bytes()).collect();
+                let expected = BlockHash(XxHash3_128::oneshot_with_seed(seed, &bytes));
+                assert_eq!(
+                    (*hash, hasher.block(block)),
+                    (expected, expected),
+                    "{size} {seed}"
+                );
+            }
+            let (parent, block) = (rng.u128(..), BlockHash(rng.u128(..)));
+            let link = [parent.to_le_bytes(), block.0.to_le_bytes()].concat();
+            let expected = XxHash3_128::oneshot_with_seed(seed, &link);
+            assert_eq!(hasher.key(Some(ContentKey(parent)), block).0, expected);
+        }
+    }
 }
 
 const CASES: &[Case] = &[

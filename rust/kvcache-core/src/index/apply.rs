@@ -5,7 +5,7 @@
 
 use super::ledger::{Ledger, Origin};
 use super::trie::Trie;
-use crate::hash::block_hash;
+use crate::hash::Hasher;
 use crate::model::{ApplyError, ApplyReport, Batch, BlockHash, BlockSpec, Event, Stored};
 
 /// Hashes that stay allocated from one event to the next: a huge one must not be paid for ever.
@@ -15,6 +15,7 @@ const MAX_KEPT_HASHES: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct Applier {
     spec: BlockSpec,
+    hasher: Hasher,
     hashes: Vec<BlockHash>,
 }
 
@@ -22,6 +23,7 @@ impl Applier {
     pub(super) fn new(spec: BlockSpec) -> Self {
         Self {
             spec,
+            hasher: Hasher::new(spec.hash_seed),
             hashes: Vec::new(),
         }
     }
@@ -72,11 +74,8 @@ impl Applier {
                 block_size_tokens: self.spec.block_size_tokens.get(),
             });
         }
-        let hashes = tokens
-            .chunks_exact(block_size)
-            .map(|block| block_hash(block, self.spec.hash_seed));
-        self.hashes.clear();
-        self.hashes.extend(hashes);
+        self.hashes.resize(wires.len(), BlockHash(0));
+        self.hasher.blocks(tokens, block_size, &mut self.hashes);
         let blocks = (wires, self.hashes.as_slice());
         let stored = ledger.store(&mut trie.edit(), stored.parent, blocks, stored.tier, origin);
         self.hashes.clear();

@@ -17,7 +17,7 @@ use super::slot_mask::Slot;
 use super::stream_writer::{Draft, StreamWriter};
 use super::trie::{Prompt, Trie};
 use super::view::Sequences;
-use crate::hash::BlockKeys;
+use crate::hash::{BlockKeys, Hasher};
 use crate::model::{BlockSpec, Limits, StreamKey};
 
 /// Why the index refuses.
@@ -51,6 +51,7 @@ const CLEARED_AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub struct PrefixIndex {
     spec: BlockSpec,
+    hasher: Hasher,
     trie: Trie,
     sequences: Sequences,
     published: ArcSwap<SlotMap>,
@@ -64,6 +65,7 @@ impl PrefixIndex {
     pub fn new(spec: BlockSpec) -> Arc<Self> {
         Arc::new(Self {
             spec,
+            hasher: Hasher::new(spec.hash_seed),
             trie: Trie::new(spec.hash_seed),
             sequences: Sequences::new(),
             published: ArcSwap::from_pointee(SlotMap::new(&[])),
@@ -114,7 +116,8 @@ impl PrefixIndex {
     /// What every stream holds of a prompt (spec: query). Hashes no further than somebody holds.
     #[must_use]
     pub fn query_tokens(&self, token_ids: &[u32]) -> Matches {
-        let prompt = TokenPrompt::new(token_ids, self.spec);
+        let block_size = self.spec.block_size_tokens.get() as usize;
+        let prompt = TokenPrompt::new(token_ids, block_size, &self.hasher);
         self.answer(&self.published.load(), prompt)
     }
 

@@ -1,8 +1,8 @@
 //! The two ways to ask: with tokens, hashed while walking, and with hashes made before.
 
 use super::trie::Prompt;
-use crate::hash::{BlockKeys, block_hash};
-use crate::model::{BlockHash, BlockSpec, ContentKey};
+use crate::hash::{BlockKeys, Hasher};
+use crate::model::{BlockHash, ContentKey};
 
 /// Blocks that are hashed ahead of the walk: independent of each other, they overlap.
 const AHEAD: usize = 16;
@@ -10,7 +10,8 @@ const AHEAD: usize = 16;
 /// A prompt's tokens. Hashes no more than [`AHEAD`] blocks beyond what somebody holds.
 pub(super) struct TokenPrompt<'a> {
     tokens: &'a [u32],
-    spec: BlockSpec,
+    hasher: &'a Hasher,
+    block_size: usize,
     blocks: usize,
     /// Hashes of the blocks from `first` on, as far as they are made.
     window: [BlockHash; AHEAD],
@@ -19,11 +20,12 @@ pub(super) struct TokenPrompt<'a> {
 }
 
 impl<'a> TokenPrompt<'a> {
-    pub(super) fn new(tokens: &'a [u32], spec: BlockSpec) -> Self {
+    pub(super) fn new(tokens: &'a [u32], block_size: usize, hasher: &'a Hasher) -> Self {
         Self {
             tokens,
-            spec,
-            blocks: tokens.len() / spec.block_size_tokens.get() as usize,
+            hasher,
+            block_size,
+            blocks: tokens.len() / block_size,
             window: [BlockHash(0); AHEAD],
             first: 0,
             made: 0,
@@ -45,11 +47,9 @@ impl Prompt for TokenPrompt<'_> {
             } else {
                 AHEAD.min(self.blocks - from)
             };
-            let size = self.spec.block_size_tokens.get() as usize;
-            let blocks = self.tokens[from * size..].chunks_exact(size);
-            for (hash, block) in self.window[..count].iter_mut().zip(blocks) {
-                *hash = block_hash(block, self.spec.hash_seed);
-            }
+            let tokens = &self.tokens[from * self.block_size..];
+            self.hasher
+                .blocks(tokens, self.block_size, &mut self.window[..count]);
             (self.first, self.made) = (from, count);
         }
         &self.window[from - self.first..self.made]

@@ -78,13 +78,8 @@ impl Editor<'_> {
             assert_eq!(*self.own.node_of.get(id), node);
             seen.blocks.push(id);
         }
-        let hash_seed = self.own.hash_seed;
         let key = (base..base + len).fold(parent.map(|(_, key)| key), |key, id| {
-            Some(crate::hash::content_key(
-                key,
-                self.visible.hash(id),
-                hash_seed,
-            ))
+            Some(self.own.hasher.key(key, self.visible.hash(id)))
         });
         assert_eq!(Some(line.last_key()), key);
         let holdings = self.holdings(line);

@@ -10,7 +10,6 @@ use super::block_ids::Extent;
 use super::line::{Holding, MAX_RUN};
 use super::shared_trie::{ROOT, Visible, Workshop};
 use super::{BlockId, NONE};
-use crate::hash::content_key;
 use crate::index::slot_mask::Slot;
 use crate::model::{BlockHash, ContentKey, Tier, WireHash};
 
@@ -351,10 +350,10 @@ impl Editor<'_> {
 
     /// The key that `hashes`, at least one, end after `key`.
     fn chain(&self, key: Option<ContentKey>, hashes: &[BlockHash]) -> ContentKey {
-        let seed = self.own.hash_seed;
+        let seeded = &self.own.hasher;
         let last = hashes
             .iter()
-            .fold(key, |key, hash| Some(content_key(key, *hash, seed)));
+            .fold(key, |key, hash| Some(seeded.key(key, *hash)));
         last.unwrap_or(ContentKey(0))
     }
 }

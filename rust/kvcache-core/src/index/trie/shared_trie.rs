@@ -11,6 +11,7 @@ use super::editor::Editor;
 use super::garbage::Garbage;
 use super::line::{Line, Record, halves};
 use super::wires::SharedNames;
+use crate::hash::Hasher;
 use crate::index::slot_mask::Slot;
 use crate::model::{BlockHash, WireHash};
 
@@ -37,8 +38,7 @@ pub(super) const ROOT: u32 = 0;
 /// What only writers know.
 #[derive(Debug)]
 pub(super) struct Workshop {
-    /// Of both of [`crate::index::PrefixIndex`]'s hashes.
-    pub(super) hash_seed: u64,
+    pub(super) hasher: Hasher,
     pub(super) ids: BlockIds,
     /// By block id: the first name that any stream gave it.
     pub(super) wire_of: Own<WireHash>,
@@ -196,7 +196,7 @@ impl Workshop {
             ..Edge::default()
         };
         Self {
-            hash_seed,
+            hasher: Hasher::new(hash_seed),
             ids: BlockIds::new(),
             wire_of: Own::default(),
             node_of: Own::default(),
