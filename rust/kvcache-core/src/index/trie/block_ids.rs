@@ -5,7 +5,8 @@
 
 use super::columns::MAX_ELEMENTS;
 
-const PAGE: u32 = u64::BITS;
+/// Ids in a page.
+pub(super) const PAGE: u32 = u64::BITS;
 
 /// Consecutive block ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

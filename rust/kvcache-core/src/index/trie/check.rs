@@ -75,7 +75,7 @@ impl Editor<'_> {
             assert!(seen.ids.insert(id), "two runs share an id");
         }
         for id in base..base + len {
-            assert_eq!(*self.own.node_of.get(id), node);
+            assert_eq!(self.own.node_of.get(id), node);
             seen.blocks.push(id);
         }
         let key = (base..base + len).fold(parent.map(|(_, key)| key), |key, id| {

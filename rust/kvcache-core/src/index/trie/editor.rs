@@ -171,7 +171,7 @@ impl Editor<'_> {
             let ClaimedRun { base, len, .. } = claim.runs[index];
             let (here, later) = rest.split_at(len as usize);
             self.own.wire_of.tail_mut(base)[..len as usize].copy_from_slice(here);
-            self.own.node_of.tail_mut(base)[..len as usize].fill(NONE);
+            self.own.names.touch(here);
             for (id, &wire) in (base..).zip(here) {
                 self.name(id, wire, &is_taken)?;
                 claim.named += 1;
@@ -198,8 +198,7 @@ impl Editor<'_> {
             return Ok(());
         }
         for other in self.first_named(wire) {
-            // A block without a node is of this claim.
-            if *self.own.node_of.get(other.0) == NONE || is_taken(self, other, wire) {
+            if self.is_claimed(other) || is_taken(self, other, wire) {
                 return Err(Some(wire));
             }
         }
@@ -209,6 +208,15 @@ impl Editor<'_> {
             .names
             .insert(wire, id, |_| Ok::<(), Infallible>(()));
         Ok(())
+    }
+
+    /// Whether the block has an id and a name only, by the claim that is being made.
+    fn is_claimed(&self, block: BlockId) -> bool {
+        let node = self.own.node_of.get(block.0);
+        node == NONE || {
+            let (base, len) = self.line_of(node).extent();
+            block.0 >= base + len
+        }
     }
 
     /// Undoes a claim.
@@ -266,9 +274,11 @@ impl Editor<'_> {
     ) {
         let edge = self.edge_below(end);
         let node = self.new_node(run.reserved);
-        for id in run.base..run.base + run.len {
-            *self.own.node_of.get_mut(id) = node;
-        }
+        let extent = Extent {
+            base: run.base,
+            len: run.reserved,
+        };
+        self.own_ids(extent, node);
         let shape = self.shape(node, (run.base, run.len), edge, last_key);
         let line = self.new_line(&shape);
         self.own.nodes.get_mut(node).line = line;

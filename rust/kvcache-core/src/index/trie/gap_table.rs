@@ -50,6 +50,12 @@ impl<E: Entry> GapTable<E> {
         self.slots.iter().copied().filter(|entry| !entry.is_gap())
     }
 
+    /// What is at the home of `like`: where a search begins.
+    #[inline]
+    pub(super) fn glance(&self, like: E) -> Option<E> {
+        self.slots.get(self.home(like)).copied()
+    }
+
     /// The entries with the key of `like`.
     #[inline]
     pub(super) fn find(&self, like: E) -> impl Iterator<Item = E> {
@@ -68,7 +74,7 @@ impl<E: Entry> GapTable<E> {
         entry: E,
         mut check: impl FnMut(E) -> Result<(), F>,
     ) -> Result<(), F> {
-        if (self.len + 1) * 5 > self.homes * 4 {
+        if (self.len + 1) * 10 > self.homes * 9 {
             self.grow();
         }
         let key = entry.key();
@@ -142,7 +148,7 @@ impl<E: Entry> GapTable<E> {
     }
 
     fn grow(&mut self) {
-        self.rebuild(self.homes + self.homes / 2 + 1);
+        self.rebuild(self.homes + self.homes / 4 + 1);
     }
 
     fn rebuild(&mut self, homes: usize) {

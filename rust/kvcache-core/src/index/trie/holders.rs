@@ -54,7 +54,7 @@ impl Editor<'_> {
     /// The block's node, and its place in the run.
     #[inline]
     pub(super) fn locate(&self, block: BlockId) -> (u32, u32) {
-        let node = *self.own.node_of.get(block.0);
+        let node = self.own.node_of.get(block.0);
         let (base, _) = self.line_of(node).extent();
         (node, block.0 - base)
     }

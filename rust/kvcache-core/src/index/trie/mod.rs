@@ -14,6 +14,7 @@ mod gap_table;
 mod garbage;
 mod holders;
 mod line;
+mod page_nodes;
 mod reshape;
 mod shared_trie;
 mod walk;

@@ -7,7 +7,7 @@ use super::block_ids::Extent;
 use super::editor::{Editor, fresh};
 use super::garbage::Piece;
 use super::line::{Holding, Line, Shape, TABLED, halves, ones};
-use super::shared_trie::{Edge, Node, ROOT};
+use super::shared_trie::{Edge, Node, ROOT, Workshop};
 use super::{BlockId, NONE};
 use crate::index::slot_mask::Slot;
 use crate::model::{BlockHash, ContentKey, Tier};
@@ -108,6 +108,26 @@ impl Editor<'_> {
         }
     }
 
+    /// Gives ids to a node.
+    pub(super) fn own_ids(&mut self, extent: Extent, node: u32) {
+        let Workshop { node_of, nodes, .. } = &mut *self.own;
+        let visible = self.visible;
+        node_of.set(extent, node, |node| {
+            let Node { line, reserved, .. } = *nodes.get(node);
+            let (base, _) = visible.lines.get(line).extent();
+            Extent {
+                base,
+                len: reserved,
+            }
+        });
+    }
+
+    /// Takes ids from their node, until nobody can see their blocks.
+    fn disown_ids(&mut self, extent: Extent, is_all: bool) {
+        self.own.node_of.clear(extent, is_all);
+        self.own.garbage.push(Piece::Blocks(extent));
+    }
+
     pub(super) fn new_line(&mut self, shape: &Shape) -> u32 {
         let number = self.own.line_numbers.take();
         self.visible.lines.get(number).write(shape);
@@ -195,9 +215,11 @@ impl Editor<'_> {
                 self.own.touched[slot.index()].live += 1;
             }
         }
-        for id in base + place..base + len {
-            *self.own.node_of.get_mut(id) = tail;
-        }
+        let extent = Extent {
+            base: base + place,
+            len: reserved - place,
+        };
+        self.own_ids(extent, tail);
         let info = self.own.nodes.get_mut(tail);
         (info.line, info.edge, info.parent_edge) = (tail_line, edge, tail_edge);
         if edge != NONE {
@@ -239,7 +261,7 @@ impl Editor<'_> {
         tier: Option<Tier>,
         last_key: ContentKey,
     ) {
-        let node = *self.own.node_of.get(end);
+        let node = self.own.node_of.get(end);
         let old = self.line_of(node);
         let (base, len) = old.extent();
         let (child, edge) = old.child();
@@ -253,9 +275,6 @@ impl Editor<'_> {
         }
         let line = self.new_line(&shape);
         self.write_holding(line, slot, holding);
-        for id in base + len..base + len + count {
-            *self.own.node_of.get_mut(id) = node;
-        }
         self.relink(node, line);
     }
 
@@ -311,10 +330,11 @@ impl Editor<'_> {
         (base + known..base + len).for_each(|id| self.unname(id));
         let info = self.own.nodes.get_mut(node);
         let reserved = std::mem::replace(&mut info.reserved, known);
-        self.own.garbage.push(Piece::Blocks(Extent {
+        let tail = Extent {
             base: base + known,
             len: reserved - known,
-        }));
+        };
+        self.disown_ids(tail, false);
     }
 
     /// Takes down a leaf that nobody knows.
@@ -342,10 +362,11 @@ impl Editor<'_> {
         (base..base + len).for_each(|id| self.unname(id));
         self.retire_records(info.line);
         self.own.garbage.push(Piece::Line(info.line));
-        self.own.garbage.push(Piece::Blocks(Extent {
+        let whole = Extent {
             base,
             len: info.reserved,
-        }));
+        };
+        self.disown_ids(whole, true);
         if info.edge != NONE {
             self.own.garbage.push(Piece::Edge(info.edge));
         }

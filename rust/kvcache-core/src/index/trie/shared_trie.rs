@@ -10,6 +10,7 @@ use super::columns::{Own, Shared};
 use super::editor::Editor;
 use super::garbage::Garbage;
 use super::line::{Line, Record, halves};
+use super::page_nodes::PageNodes;
 use super::wires::SharedNames;
 use crate::hash::Hasher;
 use crate::index::slot_mask::Slot;
@@ -43,7 +44,7 @@ pub(super) struct Workshop {
     /// By block id: the first name that any stream gave it.
     pub(super) wire_of: Own<WireHash>,
     /// By block id.
-    pub(super) node_of: Own<u32>,
+    pub(super) node_of: PageNodes,
     pub(super) names: SharedNames,
     /// Blocks whose first name is another block's too. None, where engines name by content.
     pub(super) twins: usize,
@@ -199,7 +200,7 @@ impl Workshop {
             hasher: Hasher::new(hash_seed),
             ids: BlockIds::new(),
             wire_of: Own::default(),
-            node_of: Own::default(),
+            node_of: PageNodes::default(),
             names: SharedNames::new(),
             twins: 0,
             nodes: Own::default(),

@@ -5,6 +5,7 @@
 //! whoever has the blocks. Names that a stream alone uses are in its [`PrivateNames`], in full.
 
 use std::convert::Infallible;
+use std::hint::black_box;
 
 use super::gap_table::{Entry, GapTable};
 use crate::model::WireHash;
@@ -107,6 +108,16 @@ impl SharedNames {
         let (shard, tag) = self.place(wire);
         let like = Tagged { tag, block: 0 };
         self.shards[shard].find(like).map(|entry| entry.block)
+    }
+
+    /// Brings the places of names that are about to be added into the cache, all at once.
+    #[inline]
+    pub(super) fn touch(&self, wires: &[WireHash]) {
+        let places = wires.iter().map(|wire| {
+            let (shard, tag) = self.place(*wire);
+            self.shards[shard].glance(Tagged { tag, block: 0 })
+        });
+        black_box(places.fold(0, |sum, tag| sum ^ tag.map_or(0, |entry| entry.tag)));
     }
 
     /// Names a block, unless `check` fails for one that may be named so already.
