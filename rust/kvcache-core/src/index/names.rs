@@ -94,7 +94,7 @@ impl Names {
         self.count += 1;
         if is_new {
             if self.all_private || wire != editor.wire_of(block) {
-                self.private.insert(wire, block.0);
+                self.add_private(wire, block);
                 if !self.all_private || self.only_is_complete {
                     self.only.insert(block, wire);
                 }
@@ -106,7 +106,13 @@ impl Names {
             self.several.insert(block, vec![other]);
         }
         self.several.entry(block).or_default().push(wire);
-        self.private.insert(wire, block.0);
+        self.add_private(wire, block);
+    }
+
+    /// Adds a name that is not in use.
+    fn add_private(&mut self, wire: WireHash, block: BlockId) {
+        let added = self.private.insert(wire, block.0);
+        debug_assert!(added.is_ok(), "a name in use");
     }
 
     fn only_name(&mut self, editor: &Editor<'_>, block: BlockId) -> WireHash {
@@ -165,7 +171,7 @@ impl Names {
         }
         for block in known() {
             if !self.only.contains_key(&block) {
-                self.private.insert(editor.wire_of(block), block.0);
+                self.add_private(editor.wire_of(block), block);
             }
         }
         self.only = HashMap::default();

@@ -6,6 +6,8 @@
 
 use std::sync::OnceLock;
 
+use bytemuck::Zeroable;
+
 const FIRST_BITS: u32 = 8;
 const CHUNK_BITS: u32 = 16;
 /// Elements of a full chunk.
@@ -41,20 +43,31 @@ const fn chunk_len(chunk: usize) -> usize {
     }
 }
 
-fn new_chunk<T: Default>(chunk: usize) -> Box<[T]> {
-    (0..chunk_len(chunk)).map(|_| T::default()).collect()
-}
-
 /// Elements that readers see; writers change them through atomics.
 #[derive(Debug)]
 pub(super) struct Shared<T> {
     chunks: Box<[OnceLock<Box<[T]>>]>,
+    new_chunk: fn(usize) -> Box<[T]>,
 }
 
 impl<T: Default> Shared<T> {
     pub(super) fn new() -> Self {
+        Self::with(|len| (0..len).map(|_| T::default()).collect())
+    }
+}
+
+impl<T: Zeroable> Shared<T> {
+    /// Elements that begin as zeros: memory fresh from the system is that already, and is not touched before it is used.
+    pub(super) fn zeroed() -> Self {
+        Self::with(bytemuck::zeroed_slice_box)
+    }
+}
+
+impl<T> Shared<T> {
+    fn with(new_chunk: fn(usize) -> Box<[T]>) -> Self {
         Self {
             chunks: (0..=MAX_CHUNKS).map(|_| OnceLock::new()).collect(),
+            new_chunk,
         }
     }
 
@@ -74,7 +87,7 @@ impl<T: Default> Shared<T> {
 
     #[inline]
     fn chunk(&self, chunk: usize) -> &[T] {
-        self.chunks[chunk].get_or_init(|| new_chunk(chunk))
+        self.chunks[chunk].get_or_init(|| (self.new_chunk)(chunk_len(chunk)))
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -93,7 +106,7 @@ pub(super) struct Own<T> {
     chunks: Vec<Box<[T]>>,
 }
 
-impl<T: Default> Own<T> {
+impl<T: Clone + Default> Own<T> {
     #[inline]
     pub(super) fn get(&self, index: u32) -> &T {
         let (chunk, offset) = place(index);
@@ -122,7 +135,8 @@ impl<T: Default> Own<T> {
     /// Makes elements up to `index` exist.
     pub(super) fn reach(&mut self, index: u32) {
         while self.chunks.len() <= place(index).0 {
-            self.chunks.push(new_chunk(self.chunks.len()));
+            let len = chunk_len(self.chunks.len());
+            self.chunks.push(vec![T::default(); len].into());
         }
     }
 

@@ -145,7 +145,8 @@ impl Editor<'_> {
     #[inline]
     pub(in crate::index) fn are_first_names(&self, piece: Extent, wires: &[WireHash]) -> bool {
         let len = piece.len as usize;
-        self.own.twins == 0 && self.own.wire_of.tail(piece.base)[..len] == wires[..len]
+        let names = &self.own.wire_of.tail(piece.base)[..len];
+        self.own.twins == 0 && names.iter().zip(wires).all(|(name, wire)| *name == wire.0)
     }
 
     /// Gives ids and first names to `wires`, new blocks below `end`, for `slot` to store.
@@ -170,7 +171,10 @@ impl Editor<'_> {
         for index in 0..claim.runs.len() {
             let ClaimedRun { base, len, .. } = claim.runs[index];
             let (here, later) = rest.split_at(len as usize);
-            self.own.wire_of.tail_mut(base)[..len as usize].copy_from_slice(here);
+            let names = self.own.wire_of.tail_mut(base);
+            for (name, wire) in names.iter_mut().zip(here) {
+                *name = wire.0;
+            }
             self.own.names.touch(here);
             for (id, &wire) in (base..).zip(here) {
                 self.name(id, wire, &is_taken)?;
@@ -191,7 +195,7 @@ impl Editor<'_> {
     ) -> Result<(), Option<WireHash>> {
         let own = &mut *self.own;
         let is_first = own.names.insert(wire, id, |other| {
-            let is_twin = *own.wire_of.get(other) == wire;
+            let is_twin = *own.wire_of.get(other) == wire.0;
             if is_twin { Err(()) } else { Ok(()) }
         });
         if is_first.is_ok() {
@@ -337,7 +341,7 @@ impl Editor<'_> {
 
     /// Takes a block's first name from it.
     pub(super) fn unname(&mut self, id: u32) {
-        let wire = *self.own.wire_of.get(id);
+        let wire = self.wire_of(BlockId(id));
         self.own.names.remove(wire, id);
         if self.own.twins > 0 && self.first_named(wire).next().is_some() {
             self.own.twins -= 1;

@@ -237,9 +237,9 @@ impl Editor<'_> {
         let base = block.0 - place;
         let names = &self.own.wire_of.tail(base)[..holding.known as usize];
         let below = names[..place as usize].iter().rev();
-        let matching = |names: &mut dyn Iterator<Item = &WireHash>| {
+        let matching = |names: &mut dyn Iterator<Item = &u64>| {
             let pairs = names.zip(&wires[1..]);
-            1 + pairs.take_while(|(name, wire)| name == wire).count()
+            1 + pairs.take_while(|(name, wire)| **name == wire.0).count()
         };
         let backward = matching(&mut below.into_iter());
         let forward = if backward > 1 {
@@ -317,7 +317,7 @@ impl Editor<'_> {
 
     #[inline]
     pub(in crate::index) fn wire_of(&self, block: BlockId) -> WireHash {
-        *self.own.wire_of.get(block.0)
+        WireHash(*self.own.wire_of.get(block.0))
     }
 
     /// The most blocks of the run that somebody knows.

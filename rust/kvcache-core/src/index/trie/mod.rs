@@ -7,10 +7,10 @@
 //! Knows nothing of limits, kept names or events.
 
 mod block_ids;
+mod bucket_table;
 mod children;
 mod columns;
 mod editor;
-mod gap_table;
 mod garbage;
 mod holders;
 mod line;

@@ -14,7 +14,7 @@ use super::page_nodes::PageNodes;
 use super::wires::SharedNames;
 use crate::hash::Hasher;
 use crate::index::slot_mask::Slot;
-use crate::model::{BlockHash, WireHash};
+use crate::model::BlockHash;
 
 /// The tree. Readers use it as it is; writers take turns.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct Workshop {
     pub(super) hasher: Hasher,
     pub(super) ids: BlockIds,
     /// By block id: the first name that any stream gave it.
-    pub(super) wire_of: Own<WireHash>,
+    pub(super) wire_of: Own<u64>,
     /// By block id.
     pub(super) node_of: PageNodes,
     pub(super) names: SharedNames,
@@ -148,7 +148,7 @@ impl Trie {
     pub(in crate::index) fn new(hash_seed: u64) -> Self {
         Self {
             visible: Visible {
-                hashes: Shared::new(),
+                hashes: Shared::zeroed(),
                 lines: Shared::new(),
                 records: Shared::new(),
                 children: Children::new(),

@@ -4,10 +4,10 @@
 //! and [`SharedNames`] finds them by it: 8 bytes a block for all streams together, to be verified by
 //! whoever has the blocks. Names that a stream alone uses are in its [`PrivateNames`], in full.
 
-use std::convert::Infallible;
 use std::hint::black_box;
 
-use super::gap_table::{Entry, GapTable};
+use super::NONE;
+use super::bucket_table::{Bucket, BucketTable};
 use crate::model::WireHash;
 
 /// One table for each top byte: a table that grows is copied in a moment.
@@ -57,48 +57,84 @@ fn inverse(odd: u64) -> u64 {
     (0..6).fold(odd, step)
 }
 
-/// A quarter of the hashed wire hash, and the block.
+/// Quarters of hashed wire hashes, and blocks: 8 bytes each, one cache line in all.
 #[derive(Clone, Copy, Debug)]
-struct Tagged {
-    tag: u32,
-    block: u32,
+#[repr(align(64))]
+struct Tags {
+    tags: [u32; 8],
+    /// [`NONE`] where there is room.
+    blocks: [u32; 8],
 }
 
-impl Entry for Tagged {
-    const GAP: Self = Self {
-        tag: 0,
-        block: u32::MAX,
+impl Bucket for Tags {
+    const EMPTY: Self = Self {
+        tags: [0; 8],
+        blocks: [NONE; 8],
     };
+    const PLACES: usize = 8;
     type Key = u32;
 
     #[inline]
-    fn is_gap(self) -> bool {
-        self.block == u32::MAX
+    fn len(&self) -> usize {
+        self.taken().trailing_ones() as usize
     }
 
     #[inline]
-    fn key(self) -> u32 {
-        self.tag
+    fn entry(&self, place: usize) -> (u32, u32) {
+        (self.tags[place], self.blocks[place])
     }
 
     #[inline]
-    fn rank(self) -> u32 {
-        self.tag
+    fn matching(&self, key: u32) -> u32 {
+        places(&self.tags, |tag| tag == key) & self.taken()
     }
+
+    #[inline]
+    fn put(&mut self, place: usize, key: u32, block: u32) {
+        self.tags[place] = key;
+        self.blocks[place] = block;
+    }
+
+    fn swap_remove(&mut self, place: usize) {
+        let last = self.len() - 1;
+        self.tags[place] = self.tags[last];
+        self.blocks[place] = self.blocks[last];
+        self.blocks[last] = NONE;
+    }
+
+    #[inline]
+    fn rank(key: u32) -> u32 {
+        key
+    }
+}
+
+impl Tags {
+    #[inline]
+    fn taken(&self) -> u32 {
+        places(&self.blocks, |block| block != NONE)
+    }
+}
+
+/// A bit for each word that is as wanted: one comparison for several words.
+#[inline]
+fn places<const N: usize>(words: &[u32; N], is_wanted: impl Fn(u32) -> bool) -> u32 {
+    (0..N).fold(0, |bits, place| {
+        bits | u32::from(is_wanted(words[place])) << place
+    })
 }
 
 /// Which blocks have a wire hash for their first name, verified by the caller.
 #[derive(Debug)]
 pub(super) struct SharedNames {
     scramble: Scramble,
-    shards: Box<[GapTable<Tagged>]>,
+    shards: Box<[BucketTable<Tags>]>,
 }
 
 impl SharedNames {
     pub(super) fn new() -> Self {
         Self {
             scramble: Scramble::new(),
-            shards: (0..SHARDS).map(|_| GapTable::default()).collect(),
+            shards: (0..SHARDS).map(|_| BucketTable::new(14)).collect(),
         }
     }
 
@@ -106,18 +142,18 @@ impl SharedNames {
     #[inline]
     pub(super) fn candidates(&self, wire: WireHash) -> impl Iterator<Item = u32> {
         let (shard, tag) = self.place(wire);
-        let like = Tagged { tag, block: 0 };
-        self.shards[shard].find(like).map(|entry| entry.block)
+        self.shards[shard].find(tag)
     }
 
     /// Brings the places of names that are about to be added into the cache, all at once.
     #[inline]
     pub(super) fn touch(&self, wires: &[WireHash]) {
-        let places = wires.iter().map(|wire| {
+        let first_tags = wires.iter().map(|wire| {
             let (shard, tag) = self.place(*wire);
-            self.shards[shard].glance(Tagged { tag, block: 0 })
+            let bucket = self.shards[shard].home_bucket(tag);
+            bucket.map_or(0, |bucket| bucket.tags[0])
         });
-        black_box(places.fold(0, |sum, tag| sum ^ tag.map_or(0, |entry| entry.tag)));
+        black_box(first_tags.fold(0, |sum, tag| sum ^ tag));
     }
 
     /// Names a block, unless `check` fails for one that may be named so already.
@@ -126,20 +162,23 @@ impl SharedNames {
         &mut self,
         wire: WireHash,
         block: u32,
-        mut check: impl FnMut(u32) -> Result<(), F>,
+        check: impl FnMut(u32) -> Result<(), F>,
     ) -> Result<(), F> {
         let (shard, tag) = self.place(wire);
-        self.shards[shard].insert(Tagged { tag, block }, |other| check(other.block))
+        self.shards[shard].insert(tag, block, check)
     }
 
     pub(super) fn remove(&mut self, wire: WireHash, block: u32) {
         let (shard, tag) = self.place(wire);
-        let like = Tagged { tag, block };
-        self.shards[shard].remove(like, |entry| entry.block == block);
+        self.shards[shard].remove(tag, |other| other == block);
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        let shards = self.shards.iter().map(GapTable::heap_bytes).sum::<usize>();
+        let shards = self
+            .shards
+            .iter()
+            .map(BucketTable::heap_bytes)
+            .sum::<usize>();
         shards + size_of_val(&*self.shards)
     }
 
@@ -150,35 +189,63 @@ impl SharedNames {
     }
 }
 
-/// A whole wire hash, scrambled, and the block: 12 bytes.
+/// Whole wire hashes, scrambled, and blocks: 12 bytes each, two cache lines in all.
 #[derive(Clone, Copy, Debug)]
-struct Named {
-    high: u32,
-    low: u32,
-    block: u32,
+#[repr(align(64))]
+struct Whole {
+    high: [u32; 10],
+    low: [u32; 10],
+    blocks: [u32; 10],
+    len: u32,
 }
 
-impl Entry for Named {
-    const GAP: Self = Self {
-        high: 0,
-        low: 0,
-        block: u32::MAX,
+impl Bucket for Whole {
+    const EMPTY: Self = Self {
+        high: [0; 10],
+        low: [0; 10],
+        blocks: [0; 10],
+        len: 0,
     };
-    type Key = (u32, u32);
+    const PLACES: usize = 10;
+    type Key = u64;
 
     #[inline]
-    fn is_gap(self) -> bool {
-        self.block == u32::MAX
+    fn len(&self) -> usize {
+        self.len as usize
     }
 
     #[inline]
-    fn key(self) -> (u32, u32) {
-        (self.high, self.low)
+    fn entry(&self, place: usize) -> (u64, u32) {
+        let key = (u64::from(self.high[place]) << 32) | u64::from(self.low[place]);
+        (key, self.blocks[place])
     }
 
     #[inline]
-    fn rank(self) -> u32 {
-        self.high
+    fn matching(&self, key: u64) -> u32 {
+        let (high, low) = (low_half(key >> 32), low_half(key));
+        let both = places(&self.high, |half| half == high) & places(&self.low, |half| half == low);
+        both & ((1 << self.len) - 1)
+    }
+
+    #[inline]
+    fn put(&mut self, place: usize, key: u64, block: u32) {
+        self.high[place] = low_half(key >> 32);
+        self.low[place] = low_half(key);
+        self.blocks[place] = block;
+        self.len += 1;
+    }
+
+    fn swap_remove(&mut self, place: usize) {
+        self.len -= 1;
+        let last = self.len as usize;
+        self.high[place] = self.high[last];
+        self.low[place] = self.low[last];
+        self.blocks[place] = self.blocks[last];
+    }
+
+    #[inline]
+    fn rank(key: u64) -> u32 {
+        low_half(key >> 32)
     }
 }
 
@@ -186,14 +253,14 @@ impl Entry for Named {
 #[derive(Debug)]
 pub(in crate::index) struct PrivateNames {
     scramble: Scramble,
-    table: GapTable<Named>,
+    table: BucketTable<Whole>,
 }
 
 impl PrivateNames {
     pub(in crate::index) fn new() -> Self {
         Self {
             scramble: Scramble::new(),
-            table: GapTable::default(),
+            table: BucketTable::new(15),
         }
     }
 
@@ -203,41 +270,27 @@ impl PrivateNames {
 
     #[inline]
     pub(in crate::index) fn get(&self, wire: WireHash) -> Option<u32> {
-        self.table
-            .find(self.named(wire, 0))
-            .map(|entry| entry.block)
-            .next()
+        self.table.find(self.scramble.apply(wire)).next()
     }
 
-    /// Adds a name that is not there yet.
-    pub(in crate::index) fn insert(&mut self, wire: WireHash, block: u32) {
-        let added: Result<(), Infallible> = self.table.insert(self.named(wire, block), |_| Ok(()));
-        let Ok(()) = added;
+    /// Adds a name, unless there is one; that one's block is the error then.
+    #[inline]
+    pub(in crate::index) fn insert(&mut self, wire: WireHash, block: u32) -> Result<(), u32> {
+        self.table.insert(self.scramble.apply(wire), block, Err)
     }
 
     pub(in crate::index) fn remove(&mut self, wire: WireHash) {
-        self.table.remove(self.named(wire, 0), |_| true);
+        self.table.remove(self.scramble.apply(wire), |_| true);
     }
 
     pub(in crate::index) fn iter(&self) -> impl Iterator<Item = (WireHash, u32)> {
-        self.table.iter().map(|entry| {
-            let scrambled = (u64::from(entry.high) << 32) | u64::from(entry.low);
-            (self.scramble.undo(scrambled), entry.block)
-        })
+        self.table
+            .iter()
+            .map(|(scrambled, block)| (self.scramble.undo(scrambled), block))
     }
 
     pub(in crate::index) fn heap_bytes(&self) -> usize {
         self.table.heap_bytes()
-    }
-
-    #[inline]
-    fn named(&self, wire: WireHash, block: u32) -> Named {
-        let bits = self.scramble.apply(wire);
-        Named {
-            high: low_half(bits >> 32),
-            low: low_half(bits),
-            block,
-        }
     }
 }
 
@@ -286,7 +339,12 @@ mod tests {
     #[test]
     fn private_names_come_back_as_they_were() {
         let mut names = PrivateNames::new();
-        (0..5_000).for_each(|block| names.insert(WireHash(u64::from(block) << 40), block));
+        for block in 0..5_000 {
+            names
+                .insert(WireHash(u64::from(block) << 40), block)
+                .unwrap();
+        }
+        assert_eq!(names.insert(WireHash(7 << 40), 8), Err(7));
         names.remove(WireHash(3 << 40));
         assert_eq!(names.get(WireHash(3 << 40)), None);
         let mut all: Vec<_> = names.iter().collect();
