@@ -11,7 +11,7 @@ mod store;
 use super::kept::Kept;
 use super::names::Names;
 use super::slot_mask::Slot;
-use super::trie::{Claim, Editor, Path};
+use super::trie::{BlockId, Claim, Editor, Path, Reach};
 use crate::model::{ApplyReport, Tier, WireHash};
 
 /// Where an event comes from, which decides what a broken chain of parents means.
@@ -93,12 +93,9 @@ impl Ledger {
             report.other_tier = wires.len() as u64;
             return report;
         };
-        // A run of first names is looked up once.
-        let at_once = if self.names.are_first_names() {
-            wires.len()
-        } else {
-            1
-        };
+        if self.names.are_private() {
+            self.names.touch(wires);
+        }
         let mut rest = wires;
         while let Some(&wire) = rest.first() {
             let Some(block) = self.names.find(editor, self.slot, wire) else {
@@ -106,8 +103,8 @@ impl Ledger {
                 rest = &rest[1..];
                 continue;
             };
-            let some = &rest[..at_once.min(rest.len())];
-            let taken = editor.take_copies(self.slot, block, some, tier);
+            let reach = self.consecutive(editor, block, rest);
+            let taken = editor.take_copies(self.slot, block, reach, tier);
             report.removed += u64::from(taken.removed);
             report.already_removed += u64::from(taken.count - taken.removed);
             self.blocks[tier as usize] -= taken.removed as usize;
@@ -117,6 +114,36 @@ impl Ledger {
             rest = &rest[taken.count as usize..];
         }
         report
+    }
+
+    /// How many of `wires`, of which the first names `block`, name the blocks of its run that come right before it, one by
+    /// one, or right after it.
+    fn consecutive(&self, editor: &Editor<'_>, block: BlockId, wires: &[WireHash]) -> Reach {
+        let (before, after) = editor.run_around(self.slot, block);
+        let names = |id: u32, wire: WireHash| {
+            let block = BlockId(id);
+            if self.names.are_first_names() {
+                editor.wire_of(block) == wire
+            } else {
+                self.names.find(editor, self.slot, wire) == Some(block)
+            }
+        };
+        let rest = &wires[1..];
+        let count = |ids: &mut dyn Iterator<Item = u32>| {
+            let pairs = ids.zip(rest);
+            1 + pairs.take_while(|(id, wire)| names(*id, **wire)).count()
+        };
+        let backward = count(&mut (block.0 - before..block.0).rev());
+        let is_backward = backward > 1;
+        let forward = if is_backward {
+            1
+        } else {
+            count(&mut (block.0 + 1..=block.0 + after))
+        };
+        Reach {
+            count: backward.max(forward),
+            is_backward,
+        }
     }
 
     /// Forgets everything.

@@ -9,10 +9,12 @@ use hashbrown::HashMap;
 
 use super::slot_mask::Slot;
 use super::trie::{BlockId, Editor, PrivateNames};
-use crate::model::WireHash;
+use crate::model::{ApplyError, WireHash};
 
-/// Private names before it is worth asking whether most are.
-const MANY: usize = 1_024;
+/// Private names before it is worth asking whether the engine has hashes of its own.
+const SOME: usize = if cfg!(test) { 2 } else { 64 };
+/// One in so many private names says that it has.
+const ONE_IN: usize = 8;
 /// So many names can be made private in a moment.
 const FEW: usize = 65_536;
 
@@ -101,12 +103,64 @@ impl Names {
             }
             return;
         }
+        self.note_further(editor, block, wire);
+        self.add_private(wire, block);
+    }
+
+    /// Where all names are private: finds out in one search whether a name is in use, and names the block if it is not.
+    /// Says whether it is a new name.
+    ///
+    /// # Errors
+    /// The name of another block; nothing has changed then.
+    #[inline]
+    pub(super) fn try_add(
+        &mut self,
+        editor: &Editor<'_>,
+        block: BlockId,
+        wire: WireHash,
+        is_new: bool,
+    ) -> Result<bool, ApplyError> {
+        match self.private.insert(wire, block.0) {
+            Err(other) if other == block.0 => return Ok(false),
+            Err(_) => return Err(ApplyError::Conflict(wire)),
+            Ok(()) => {}
+        }
+        self.count += 1;
+        if !is_new {
+            self.note_further(editor, block, wire);
+        } else if self.only_is_complete {
+            self.only.insert(block, wire);
+        }
+        Ok(true)
+    }
+
+    /// Undoes the latest successful [`Names::try_add`] of a new name but for those undone.
+    pub(super) fn take_back(&mut self, block: BlockId, wire: WireHash, is_new: bool) {
+        self.private.remove(wire);
+        self.count -= 1;
+        if is_new {
+            self.only.remove(&block);
+        } else if let Some(several) = self.several.get_mut(&block) {
+            several.retain(|name| *name != wire);
+            if several.len() == 1 {
+                self.several.remove(&block);
+            }
+        }
+    }
+
+    /// Brings the places of names into the cache, all at once.
+    #[inline]
+    pub(super) fn touch(&self, wires: &[WireHash]) {
+        self.private.touch(wires);
+    }
+
+    /// Notes that a block that has a name gets another one.
+    fn note_further(&mut self, editor: &Editor<'_>, block: BlockId, wire: WireHash) {
         if !self.several.contains_key(&block) {
             let other = self.only_name(editor, block);
             self.several.insert(block, vec![other]);
         }
         self.several.entry(block).or_default().push(wire);
-        self.add_private(wire, block);
     }
 
     /// Adds a name that is not in use.
@@ -163,10 +217,10 @@ impl Names {
         count
     }
 
-    /// Makes all names private if most are, and they are few enough. `known` has the known blocks.
+    /// Makes all names private if the engine has hashes of its own, and they are few enough. `known` has the known blocks.
     pub(super) fn settle(&mut self, editor: &Editor<'_>, known: impl FnOnce() -> Vec<BlockId>) {
-        let mostly_private = self.only.len() > MANY && self.only.len() * 2 > self.count;
-        if self.all_private || !mostly_private || self.count > FEW || !self.several.is_empty() {
+        let has_own = self.only.len() > SOME && self.only.len() * ONE_IN > self.count;
+        if self.all_private || !has_own || self.count > FEW || !self.several.is_empty() {
             return;
         }
         for block in known() {

@@ -62,21 +62,21 @@ impl Lookup {
 
 impl Ledger {
     /// By how many `entries` more would exceed the limit.
-    fn missing_room(&self, entries: usize) -> usize {
+    pub(super) fn missing_room(&self, entries: usize) -> usize {
         (self.names.count() + self.kept.orphans() + entries).saturating_sub(self.max_blocks)
     }
 
-    /// Forgets what has been without a copy longest until there is room. False when there is nothing left to forget.
+    /// Forgets what has been without a copy longest until `missing` entries are free. False when there is nothing left to
+    /// forget.
     pub(super) fn make_room(
         &mut self,
         editor: &mut Editor<'_>,
-        entries: usize,
+        missing: usize,
         protected: &Protected<'_>,
     ) -> bool {
-        self.missing_room(entries) == 0 || {
+        missing == 0 || {
             let has_orphans = self.kept.orphans() > 0;
             let lookup = Lookup::new(protected, std::iter::empty(), has_orphans);
-            let missing = self.missing_room(entries);
             self.forget_oldest(editor, missing, &lookup)
         }
     }
@@ -148,6 +148,6 @@ impl Ledger {
 
     /// Makes what was added without regard to the limit fit.
     pub(super) fn shrink_to_limit(&mut self, editor: &mut Editor<'_>) {
-        self.make_room(editor, 0, &Protected::default());
+        self.make_room(editor, self.missing_room(0), &Protected::default());
     }
 }

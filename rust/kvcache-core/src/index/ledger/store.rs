@@ -9,13 +9,25 @@ use super::room::Protected;
 use super::{Ledger, Origin, Scratch};
 use crate::model::{ApplyError, ApplyReport, BlockHash, Tier, WireHash};
 
+/// How an event's blocks get their names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Every block is called by its first name in the tree, and no orphan is concerned: they are counted.
+    Plain,
+    /// All names are private, and are given before anything else changes.
+    Private,
+    OneByOne,
+}
+
 /// What an event's names come to.
 struct Naming {
-    /// Names and orphans that it adds.
+    /// Names and orphans that it adds; found out later when all names are private.
     new_entries: usize,
-    /// Whether every block is called by its first name in the tree and no orphan is concerned.
-    plain: bool,
+    how: How,
 }
+
+/// A name that was given: to which block, and whether the view did not know that before.
+type Named = (BlockId, WireHash, bool);
 
 impl Ledger {
     /// Stores consecutive blocks after `parent`; one hash a wire hash.
@@ -63,19 +75,32 @@ impl Ledger {
         Scratch { path, claim }: &mut Scratch,
     ) -> Result<ApplyReport, ApplyError> {
         let naming = self.check_names(editor, wires, path)?;
-        if let Err(error) = self.claim(editor, wires, path, claim) {
+        let mut named = Vec::new();
+        let ready = self
+            .claim(editor, wires, path, claim)
+            .and_then(|()| match naming.how {
+                How::Private => self.name_privately(editor, wires, (path, claim), &mut named),
+                How::Plain | How::OneByOne => Ok(self.missing_room(naming.new_entries)),
+            })
+            .and_then(|missing| {
+                let protected = Protected {
+                    parent,
+                    below,
+                    wires,
+                    path: Some(path),
+                };
+                if self.make_room(editor, missing, &protected) {
+                    Ok(())
+                } else {
+                    Err(ApplyError::Limit(self.max_blocks))
+                }
+            });
+        if let Err(error) = ready {
+            for (block, wire, is_new) in named.into_iter().rev() {
+                self.names.take_back(block, wire, is_new);
+            }
             editor.give_up(claim);
             return Err(error);
-        }
-        let protected = Protected {
-            parent,
-            below,
-            wires,
-            path: Some(path),
-        };
-        if !self.make_room(editor, naming.new_entries, &protected) {
-            editor.give_up(claim);
-            return Err(ApplyError::Limit(self.max_blocks));
         }
         let mut report = ApplyReport::default();
         let mut rest = wires;
@@ -86,7 +111,7 @@ impl Ledger {
                 BlockId(piece.base),
                 here,
                 tier,
-                naming.plain,
+                naming.how,
                 &mut report,
             );
             rest = later;
@@ -97,7 +122,7 @@ impl Ledger {
                 (path, claim),
                 (rest, &hashes[path.len..]),
                 tier,
-                naming.plain,
+                naming.how,
                 &mut report,
             );
         }
@@ -113,8 +138,12 @@ impl Ledger {
     ) -> Result<Naming, ApplyError> {
         let mut naming = Naming {
             new_entries: wires.len() - path.len,
-            plain: true,
+            how: How::Plain,
         };
+        if self.names.are_private() {
+            naming.how = How::Private;
+            return Ok(naming);
+        }
         let is_plain_view = self.names.are_first_names() && self.kept.orphans() == 0;
         let mut rest = wires;
         for piece in &path.pieces {
@@ -139,7 +168,7 @@ impl Ledger {
     ) -> Result<Naming, ApplyError> {
         let mut naming = Naming {
             new_entries: 0,
-            plain: false,
+            how: How::OneByOne,
         };
         let mut seen: HashSet<WireHash, RandomState> = HashSet::default();
         let known = path
@@ -156,6 +185,42 @@ impl Ledger {
             naming.new_entries += usize::from(named.is_none() && !self.kept.is_orphan(wire));
         }
         Ok(naming)
+    }
+
+    /// Names all blocks of an event, and says for how many of them there is no room. `named` has what was done, also when
+    /// that fails.
+    fn name_privately(
+        &mut self,
+        editor: &Editor<'_>,
+        wires: &[WireHash],
+        (path, claim): (&Path, &Claim),
+        named: &mut Vec<Named>,
+    ) -> Result<usize, ApplyError> {
+        let mut healed = 0;
+        let mut rest = wires;
+        let mut name = |first: u32, here: &[WireHash], known: usize| {
+            self.names.touch(here);
+            for (offset, (id, &wire)) in (first..).zip(here).enumerate() {
+                let is_new = offset >= known;
+                if self.names.try_add(editor, BlockId(id), wire, is_new)? {
+                    named.push((BlockId(id), wire, is_new));
+                    healed += usize::from(self.kept.is_orphan(wire));
+                }
+            }
+            Ok(())
+        };
+        let claimed = claim.runs().map(|run| (run, 0));
+        let pieces = path.pieces.iter().map(|piece| {
+            let known = piece.len as usize - editor.unknown(self.slot, *piece);
+            (*piece, known)
+        });
+        for (piece, known) in pieces.chain(claimed) {
+            let (here, later) = rest.split_at(piece.len as usize);
+            name(piece.base, here, known)?;
+            rest = later;
+        }
+        // The names are counted by now, and the orphans among them twice.
+        Ok(self.missing_room(0).saturating_sub(healed))
     }
 
     /// Claims ids for the blocks beyond the path.
@@ -189,7 +254,7 @@ impl Ledger {
         first: BlockId,
         wires: &[WireHash],
         tier: Option<Tier>,
-        plain: bool,
+        how: How,
         report: &mut ApplyReport,
     ) {
         let mut first = first;
@@ -199,10 +264,10 @@ impl Ledger {
             let count = run.min(u32::try_from(rest.len()).unwrap_or(run));
             let (here, later) = rest.split_at(count as usize);
             let unknown = editor.unknown_in_run(self.slot, first, count);
-            if plain {
-                self.names.add_first_names(unknown as usize);
-            } else {
-                self.name_each(editor, first, here, count - unknown);
+            match how {
+                How::Plain => self.names.add_first_names(unknown as usize),
+                How::Private => self.heal(here),
+                How::OneByOne => self.name_each(editor, first, here, count - unknown),
             }
             if unknown > 0 && self.kept.has_passed() {
                 let new = BlockId(first.0 + count - unknown);
@@ -213,6 +278,15 @@ impl Ledger {
             self.copy(editor, first, here, tier, unknown, report);
             first = BlockId(first.0 + count);
             rest = later;
+        }
+    }
+
+    /// Forgets that these were orphans.
+    fn heal(&mut self, wires: &[WireHash]) {
+        if self.kept.orphans() > 0 {
+            for wire in wires {
+                self.kept.forget_orphan(*wire);
+            }
         }
     }
 
@@ -265,19 +339,21 @@ impl Ledger {
         (path, claim): (&Path, &Claim),
         (wires, hashes): (&[WireHash], &[BlockHash]),
         tier: Option<Tier>,
-        plain: bool,
+        how: How,
         report: &mut ApplyReport,
     ) {
         editor.build(self.slot, path.end, claim, hashes, tier);
         if let Some(end) = path.end {
             self.kept.gains_child(end);
         }
-        if plain {
-            self.names.add_first_names(wires.len());
-        } else {
-            for (&wire, block) in wires.iter().zip(claim.blocks()) {
-                self.names.add(editor, block, wire, true);
-                self.kept.forget_orphan(wire);
+        match how {
+            How::Plain => self.names.add_first_names(wires.len()),
+            How::Private => self.heal(wires),
+            How::OneByOne => {
+                for (&wire, block) in wires.iter().zip(claim.blocks()) {
+                    self.names.add(editor, block, wire, true);
+                }
+                self.heal(wires);
             }
         }
         if let Some(tier) = tier {

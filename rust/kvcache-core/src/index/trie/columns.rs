@@ -113,6 +113,12 @@ impl<T: Clone + Default> Own<T> {
         &self.chunks[chunk][offset]
     }
 
+    /// The element, if it was made to exist.
+    pub(super) fn try_get(&self, index: u32) -> Option<&T> {
+        let (chunk, offset) = place(index);
+        self.chunks.get(chunk).map(|chunk| &chunk[offset])
+    }
+
     #[inline]
     pub(super) fn get_mut(&mut self, index: u32) -> &mut T {
         let (chunk, offset) = place(index);

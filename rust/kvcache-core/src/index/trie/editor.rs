@@ -6,8 +6,8 @@
 use std::convert::Infallible;
 use std::sync::MutexGuard;
 
-use super::block_ids::Extent;
-use super::line::{Holding, MAX_RUN};
+use super::block_ids::{Extent, PAGE};
+use super::line::{Holding, MAX_RUN, ones};
 use super::shared_trie::{ROOT, Visible, Workshop};
 use super::{BlockId, NONE};
 use crate::index::slot_mask::Slot;
@@ -52,6 +52,14 @@ impl Claim {
         self.runs
             .iter()
             .flat_map(|run| run.base..run.base + run.len)
+    }
+
+    /// Consecutive ids, in order.
+    pub(in crate::index) fn runs(&self) -> impl Iterator<Item = Extent> {
+        self.runs.iter().map(|run| Extent {
+            base: run.base,
+            len: run.len,
+        })
     }
 
     /// The new blocks, run by run.
@@ -146,7 +154,7 @@ impl Editor<'_> {
     pub(in crate::index) fn are_first_names(&self, piece: Extent, wires: &[WireHash]) -> bool {
         let len = piece.len as usize;
         let names = &self.own.wire_of.tail(piece.base)[..len];
-        self.own.twins == 0 && names.iter().zip(wires).all(|(name, wire)| *name == wire.0)
+        !self.has_twin(piece) && names.iter().zip(wires).all(|(name, wire)| *name == wire.0)
     }
 
     /// Gives ids and first names to `wires`, new blocks below `end`, for `slot` to store.
@@ -201,17 +209,38 @@ impl Editor<'_> {
         if is_first.is_ok() {
             return Ok(());
         }
-        for other in self.first_named(wire) {
+        let others: Vec<BlockId> = self.first_named(wire).collect();
+        for &other in &others {
             if self.is_claimed(other) || is_taken(self, other, wire) {
                 return Err(Some(wire));
             }
         }
         self.own.twins += 1;
+        for other in others {
+            self.set_twin(other.0, true);
+        }
+        self.set_twin(id, true);
         let Ok(()) = self
             .own
             .names
             .insert(wire, id, |_| Ok::<(), Infallible>(()));
         Ok(())
+    }
+
+    /// Whether a block's first name is another block's too.
+    #[inline]
+    fn has_twin(&self, Extent { base, len }: Extent) -> bool {
+        self.own.twins > 0 && {
+            let page = self.own.twin_pages.try_get(base / PAGE);
+            page.is_some_and(|page| (page >> (base % PAGE)) & ones(len) != 0)
+        }
+    }
+
+    fn set_twin(&mut self, id: u32, is_twin: bool) {
+        self.own.twin_pages.reach(id / PAGE);
+        let page = self.own.twin_pages.get_mut(id / PAGE);
+        let bit = 1 << (id % PAGE);
+        *page = if is_twin { *page | bit } else { *page & !bit };
     }
 
     /// Whether the block has an id and a name only, by the claim that is being made.
@@ -345,6 +374,8 @@ impl Editor<'_> {
         self.own.names.remove(wire, id);
         if self.own.twins > 0 && self.first_named(wire).next().is_some() {
             self.own.twins -= 1;
+            // A block that is left alone keeps its mark, which only costs time.
+            self.set_twin(id, false);
         }
     }
 
@@ -379,7 +410,7 @@ pub(super) fn fresh(len: u32, tier: Option<Tier>) -> Holding {
         ..Holding::default()
     };
     if let Some(tier) = tier {
-        holding.copies[tier as usize] = super::line::ones(len);
+        holding.copies[tier as usize] = ones(len);
     }
     holding
 }

@@ -19,6 +19,14 @@ pub(in crate::index) struct Marked {
     pub(in crate::index) new_copies: u32,
 }
 
+/// Blocks of one run, from one of them backward or forward.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::index) struct Reach {
+    /// The first one too.
+    pub(in crate::index) count: usize,
+    pub(in crate::index) is_backward: bool,
+}
+
 /// What taking copies away has done.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::index) struct Taken {
@@ -223,33 +231,27 @@ impl Editor<'_> {
         self.line_of(node).extent().1 - place
     }
 
-    /// Takes the copies of `block`, called `wires[0]`, and, where `wires` goes on with the first names of the blocks
-    /// right before or right after it in its run, of those.
+    /// How many known blocks of the block's run come before it, and how many after it.
+    pub(in crate::index) fn run_around(&self, slot: Slot, block: BlockId) -> (u32, u32) {
+        let (node, place) = self.locate(block);
+        let known = self.holding(slot, node).known;
+        (place, known.saturating_sub(place + 1))
+    }
+
+    /// Takes the copies of `block` and of its neighbours in the run, which the slot knows.
     pub(in crate::index) fn take_copies(
         &mut self,
         slot: Slot,
         block: BlockId,
-        wires: &[WireHash],
+        reach: Reach,
         tier: Tier,
     ) -> Taken {
         let (node, place) = self.locate(block);
         let mut holding = self.holding(slot, node);
         let base = block.0 - place;
-        let names = &self.own.wire_of.tail(base)[..holding.known as usize];
-        let below = names[..place as usize].iter().rev();
-        let matching = |names: &mut dyn Iterator<Item = &u64>| {
-            let pairs = names.zip(&wires[1..]);
-            1 + pairs.take_while(|(name, wire)| **name == wire.0).count()
-        };
-        let backward = matching(&mut below.into_iter());
-        let forward = if backward > 1 {
-            1
-        } else {
-            matching(&mut names[place as usize + 1..].iter())
-        };
         #[expect(clippy::cast_possible_truncation, reason = "within one run")]
-        let count = backward.max(forward) as u32;
-        let lowest = if backward > 1 {
+        let count = reach.count as u32;
+        let lowest = if reach.is_backward {
             place + 1 - count
         } else {
             place
@@ -266,7 +268,7 @@ impl Editor<'_> {
             removed: removed.count_ones(),
             first: BlockId(base + lowest),
             bare: last_copies >> lowest,
-            is_backward: backward > 1,
+            is_backward: reach.is_backward,
         }
     }
 

@@ -25,6 +25,7 @@ mod check;
 
 pub(super) use block_ids::Extent;
 pub(super) use editor::{Claim, Editor, Path};
+pub(super) use holders::Reach;
 pub(super) use line::ones;
 pub(super) use shared_trie::Trie;
 pub(super) use walk::{Prompt, walk};

@@ -46,8 +46,10 @@ pub(super) struct Workshop {
     /// By block id.
     pub(super) node_of: PageNodes,
     pub(super) names: SharedNames,
-    /// Blocks whose first name is another block's too. None, where engines name by content.
+    /// Blocks whose first name was another block's before. None, where engines name by content.
     pub(super) twins: usize,
+    /// By page, while there are twins: a bit for each block whose first name is, or was, another block's too.
+    pub(super) twin_pages: Own<u64>,
     pub(super) nodes: Own<Node>,
     pub(super) node_numbers: Numbers,
     pub(super) edges: Own<Edge>,
@@ -203,6 +205,7 @@ impl Workshop {
             node_of: PageNodes::default(),
             names: SharedNames::new(),
             twins: 0,
+            twin_pages: Own::default(),
             nodes: Own::default(),
             node_numbers: Numbers::default(),
             edges,
@@ -225,6 +228,7 @@ impl Workshop {
         self.ids.heap_bytes()
             + self.wire_of.heap_bytes()
             + self.node_of.heap_bytes()
+            + self.twin_pages.heap_bytes()
             + self.names.heap_bytes()
             + self.nodes.heap_bytes()
             + self.edges.heap_bytes()
