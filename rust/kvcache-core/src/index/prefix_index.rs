@@ -113,28 +113,48 @@ impl PrefixIndex {
         Draft::new(self.clone(), max_blocks, false)
     }
 
-    /// What every stream holds of a prompt (spec: query). Hashes no further than somebody holds.
+    /// What every stream holds of a prompt (spec: query). Hashes little further than somebody holds.
     #[must_use]
     pub fn query_tokens(&self, token_ids: &[u32]) -> Matches {
-        let block_size = self.spec.block_size_tokens.get() as usize;
-        let prompt = TokenPrompt::new(token_ids, block_size, &self.hasher);
-        self.answer(&self.published.load(), prompt)
+        let mut matches = Matches::default();
+        self.query_tokens_into(token_ids, &mut matches);
+        matches
     }
 
-    /// The same for a prompt hashed before.
+    /// The same, in the memory of an older answer.
+    pub fn query_tokens_into(&self, token_ids: &[u32], matches: &mut Matches) {
+        let block_size = self.spec.block_size_tokens.get() as usize;
+        let prompt = TokenPrompt::new(token_ids, block_size, &self.hasher);
+        self.answer(&self.published.load(), prompt, matches);
+    }
+
+    /// What every stream holds of a prompt hashed before.
     ///
     /// # Errors
     /// Keys made with another block size or seed.
     pub fn query_keys(&self, keys: &BlockKeys) -> Result<Matches, IndexError> {
+        let mut matches = Matches::default();
+        self.query_keys_into(keys, &mut matches)?;
+        Ok(matches)
+    }
+
+    /// The same, in the memory of an older answer.
+    ///
+    /// # Errors
+    /// As there; the older answer stays then.
+    pub fn query_keys_into(
+        &self,
+        keys: &BlockKeys,
+        matches: &mut Matches,
+    ) -> Result<(), IndexError> {
         if keys.spec() != self.spec {
             return Err(IndexError::SpecMismatch {
                 keys: keys.spec(),
                 index: self.spec,
             });
         }
-        let published = self.published.load();
-        let prompt = HashedPrompt(keys);
-        Ok(self.answer(&published, prompt))
+        self.answer(&self.published.load(), HashedPrompt(keys), matches);
+        Ok(())
     }
 
     /// Frees the slots of old views that no query sees any more. Done by writers too, as they need slots.
@@ -213,11 +233,16 @@ impl PrefixIndex {
     /// The rest of such a query.
     #[cfg(test)]
     pub(super) fn walk_pinned(&self, map: &SlotMap, keys: &BlockKeys) -> Matches {
-        self.answer(map, HashedPrompt(keys))
+        let mut matches = Matches::default();
+        self.answer(map, HashedPrompt(keys), &mut matches);
+        matches
     }
 
-    fn answer(&self, map: &SlotMap, prompt: impl Prompt) -> Matches {
-        query::answer(map, &self.sequences, &self.trie, self.spec, prompt)
+    fn answer(&self, map: &SlotMap, prompt: impl Prompt, matches: &mut Matches) {
+        let Self {
+            sequences, trie, ..
+        } = self;
+        query::answer(map, sequences, trie, self.spec, prompt, matches);
     }
 
     pub(super) fn sequences(&self) -> &Sequences {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::row::Row;
 use super::slot_map::SlotMap;
-use super::tally::Tally;
+use super::tally::{Count, Counted, Tally};
 use super::trie::{self, Prompt, Trie};
 use super::view::{Sequences, ViewStats};
 use crate::model::{BlockSpec, Sequence};
@@ -34,15 +34,22 @@ pub struct Hit {
 struct Found {
     /// [`Sequence::END`] for none.
     sequence: Sequence,
-    device_hit_tokens: u32,
-    host_only_hit_tokens: u32,
+    /// In tokens, when all is counted.
+    count: Count,
+}
+
+impl Counted for Found {
+    #[inline]
+    fn count_mut(&mut self) -> &mut Count {
+        &mut self.count
+    }
 }
 
 /// One [`Hit`] a stream, by instance name, then rank; made when asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Matches {
     rows: Arc<[Row]>,
-    found: Box<[Found]>,
+    found: Vec<Found>,
 }
 
 impl Matches {
@@ -76,7 +83,7 @@ impl Matches {
     pub fn hit_tokens(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
         self.found
             .iter()
-            .map(|found| (found.device_hit_tokens, found.host_only_hit_tokens))
+            .map(|Found { count, .. }| (count.depth - count.host_only, count.host_only))
     }
 
     /// Answers of several indexes as one, in the same order.
@@ -110,39 +117,37 @@ fn hit(row: &Row, found: &Found) -> Hit {
         } else {
             row.last_sequence
         },
-        device_hit_tokens: u64::from(found.device_hit_tokens),
-        host_only_hit_tokens: u64::from(found.host_only_hit_tokens),
+        device_hit_tokens: u64::from(found.count.depth - found.count.host_only),
+        host_only_hit_tokens: u64::from(found.count.host_only),
         device_blocks: view.map_or(0, ViewStats::device_blocks),
         host_blocks: view.map_or(0, ViewStats::host_blocks),
     }
 }
 
-/// Walks along `prompt` and says how far each stream came.
+/// Walks along `prompt` and says in `matches` how far each stream came.
 pub(super) fn answer(
     map: &SlotMap,
     sequences: &Sequences,
     trie: &Trie,
     spec: BlockSpec,
     mut prompt: impl Prompt,
-) -> Matches {
+    matches: &mut Matches,
+) {
+    let Matches { rows, found } = matches;
     // Sequences first: the walk sees at least what they promise.
-    let found = map.slots().iter().map(|slot| Found {
+    found.clear();
+    found.extend(map.slots().iter().map(|slot| Found {
         sequence: slot.map_or(Sequence::END, |slot| sequences.get(slot)),
-        device_hit_tokens: 0,
-        host_only_hit_tokens: 0,
-    });
-    let mut found: Box<[Found]> = found.collect();
-    let mut tally = Tally::new(map.live());
-    trie::walk(trie, &mut prompt, &mut tally);
+        count: Count::default(),
+    }));
+    let reached = trie::walk(trie, &mut prompt, Tally::new(map, found));
     let block_size = spec.block_size_tokens.get();
-    for slot in tally.reached().iter() {
-        let (depth, host_only) = tally.of(slot);
-        let found = &mut found[map.row_of(slot)];
-        found.device_hit_tokens = (depth - host_only) * block_size;
-        found.host_only_hit_tokens = host_only * block_size;
+    for slot in reached.iter() {
+        let count = found[map.row_of(slot)].count_mut();
+        count.depth *= block_size;
+        count.host_only *= block_size;
     }
-    Matches {
-        rows: map.rows().clone(),
-        found,
+    if !Arc::ptr_eq(rows, map.rows()) {
+        *rows = map.rows().clone();
     }
 }

@@ -3,41 +3,50 @@
 //! Two tiers in one walk: a run costs a few words, whatever the number of streams. Numbers of single
 //! slots are touched only when something changes for them.
 
+use super::slot_map::SlotMap;
 use super::slot_mask::{Slot, SlotMask};
 
-#[derive(Debug)]
-pub(super) struct Tally {
+/// What was counted for one row, in blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Count {
+    /// Blocks held from the start.
+    pub(super) depth: u32,
+    /// Of which with a Host copy only.
+    pub(super) host_only: u32,
+}
+
+/// Where the counts of rows are kept.
+pub(super) trait Counted {
+    fn count_mut(&mut self) -> &mut Count;
+}
+
+pub(super) struct Tally<'a, T> {
+    map: &'a SlotMap,
+    /// By row.
+    rows: &'a mut [T],
     /// Slots that hold every block so far.
     alive: SlotMask,
-    /// Slots with a number in `depth`.
+    /// Slots with a depth.
     reached: SlotMask,
     /// Blocks so far.
     blocks: u32,
     /// Slots that had Host copies only in the last `pending_blocks` blocks, not yet counted.
     pending: SlotMask,
     pending_blocks: u32,
-    /// Blocks held, for slots that are no longer alive.
-    depth: [u32; Slot::COUNT],
-    /// Of which with a Host copy only.
-    host_only: [u32; Slot::COUNT],
 }
 
-impl Tally {
-    pub(super) fn new(live: SlotMask) -> Self {
+impl<'a, T: Counted> Tally<'a, T> {
+    /// `rows` has a place for each row of `map`, with nothing counted.
+    pub(super) fn new(map: &'a SlotMap, rows: &'a mut [T]) -> Self {
         Self {
-            alive: live,
+            map,
+            rows,
+            alive: map.live(),
             reached: SlotMask::EMPTY,
             blocks: 0,
             pending: SlotMask::EMPTY,
             pending_blocks: 0,
-            depth: [0; Slot::COUNT],
-            host_only: [0; Slot::COUNT],
         }
-    }
-
-    /// Slots that held the first block. After the end.
-    pub(super) fn reached(&self) -> SlotMask {
-        self.reached
     }
 
     /// Slots that hold every block so far.
@@ -46,9 +55,8 @@ impl Tally {
         self.alive
     }
 
-    /// Blocks that the slot held from the start, and how many of them in Host only. After the end.
-    pub(super) fn of(&self, slot: Slot) -> (u32, u32) {
-        (self.depth[slot.index()], self.host_only[slot.index()])
+    fn count_mut(&mut self, slot: Slot) -> &mut Count {
+        self.rows[self.map.row_of(slot)].count_mut()
     }
 
     /// Some blocks, which a slot holds either all or not at all.
@@ -65,9 +73,9 @@ impl Tally {
     /// The next run's blocks, for a slot that does not simply hold them all: how many it holds from the run's start, and
     /// of those in Host only. To be followed by [`Tally::run_beside`].
     pub(super) fn part(&mut self, slot: Slot, held: u32, host_only: u32, goes_on: bool) {
-        self.host_only[slot.index()] += host_only;
+        self.count_mut(slot).host_only += host_only;
         if !goes_on {
-            self.depth[slot.index()] = self.blocks + held;
+            self.count_mut(slot).depth = self.blocks + held;
             self.reached.insert(slot);
             self.alive.remove(slot);
         }
@@ -88,10 +96,11 @@ impl Tally {
         self.pend(hold.and_not(device), blocks);
     }
 
-    /// No block follows.
-    pub(super) fn finish(&mut self) {
+    /// No block follows. Says which slots held anything.
+    pub(super) fn finish(mut self) -> SlotMask {
         self.end(self.alive);
         self.flush();
+        self.reached
     }
 
     #[inline]
@@ -110,13 +119,13 @@ impl Tally {
         }
         self.reached = self.reached.or(slots);
         for slot in slots.iter() {
-            self.depth[slot.index()] = self.blocks;
+            self.count_mut(slot).depth = self.blocks;
         }
     }
 
     fn flush(&mut self) {
         for slot in self.pending.iter() {
-            self.host_only[slot.index()] += self.pending_blocks;
+            self.count_mut(slot).host_only += self.pending_blocks;
         }
         self.pending_blocks = 0;
     }

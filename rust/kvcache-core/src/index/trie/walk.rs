@@ -6,7 +6,7 @@ use super::NONE;
 use super::line::{Line, MAX_RUN, Records, TABLED, halves, ones};
 use super::shared_trie::{ROOT, Trie, Visible};
 use crate::index::slot_mask::{Slot, SlotMask};
-use crate::index::tally::Tally;
+use crate::index::tally::{Counted, Tally};
 use crate::model::{BlockHash, ContentKey, Tier};
 
 /// What is looked for: the hashes of a prompt's blocks, asked for in order.
@@ -21,8 +21,12 @@ pub(in crate::index) trait Prompt {
     fn key(&self, block: usize) -> Option<ContentKey>;
 }
 
-/// Walks for as long as some slot in `tally` is alive.
-pub(in crate::index) fn walk(trie: &Trie, prompt: &mut impl Prompt, tally: &mut Tally) {
+/// Walks for as long as some slot in `tally` is alive, and says which held anything.
+pub(in crate::index) fn walk(
+    trie: &Trie,
+    prompt: &mut impl Prompt,
+    mut tally: Tally<'_, impl Counted>,
+) -> SlotMask {
     let visible = &trie.visible;
     let mut holders = Holders::default();
     let (mut at, mut child, mut edge) = (0, TABLED, ROOT);
@@ -51,14 +55,14 @@ pub(in crate::index) fn walk(trie: &Trie, prompt: &mut impl Prompt, tally: &mut 
         let Some((line, blocks)) = step.filter(|(_, blocks)| *blocks > 0) else {
             break;
         };
-        holders.count(blocks, tally);
+        holders.count(blocks, &mut tally);
         at += blocks;
         if blocks < line.extent().1 as usize {
             break;
         }
         (child, edge) = line.child();
     }
-    tally.finish();
+    tally.finish()
 }
 
 /// A slot that holds a run in part, or in parts of both tiers: Device copies, Host copies.
@@ -108,7 +112,7 @@ impl Holders {
 
     /// Counts the run's first `blocks`, which the prompt has.
     #[inline]
-    fn count(&self, blocks: usize, tally: &mut Tally) {
+    fn count(&self, blocks: usize, tally: &mut Tally<'_, impl Counted>) {
         #[expect(clippy::cast_possible_truncation, reason = "within one run")]
         let blocks = blocks as u32;
         if self.partial.is_empty() {
