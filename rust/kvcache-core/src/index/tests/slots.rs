@@ -135,7 +135,8 @@ fn slots_recycle_through_thousands_of_flips() {
         }
     }
     assert_eq!(index.retired_views(), 0);
-    assert!(index.memory_bytes() <= memory);
+    // What waits to be freed comes in batches.
+    assert!(index.memory_bytes() <= memory + 32_768);
     drop(answers);
 }
 

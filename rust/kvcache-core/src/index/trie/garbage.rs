@@ -18,6 +18,8 @@ pub(super) enum Piece {
     Record(u32),
     Edge(u32),
     Blocks(Extent),
+    /// Of children.
+    Table(u32),
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +32,10 @@ pub(super) struct Garbage {
 impl Garbage {
     pub(super) fn push(&mut self, piece: Piece) {
         self.open.push(piece);
+    }
+
+    pub(super) fn extend(&mut self, pieces: impl IntoIterator<Item = Piece>) {
+        self.open.extend(pieces);
     }
 
     /// Whether it is time to close the batch.
@@ -79,6 +85,7 @@ impl Editor<'_> {
                 Piece::Record(number) => self.own.record_numbers.give(number),
                 Piece::Edge(number) => self.own.edge_numbers.give(number),
                 Piece::Blocks(extent) => self.own.ids.give(extent),
+                Piece::Table(table) => self.own.children.give(&self.visible.children, table),
             }
         }
     }

@@ -165,9 +165,11 @@ impl Editor<'_> {
         }
     }
 
-    fn tabulate(&self, edge: u32, line: u32) {
+    fn tabulate(&mut self, edge: u32, line: u32) {
         let first = self.visible.lines.get(line).first_hash();
-        self.visible.children.insert(edge, first, line);
+        let children = &self.visible.children;
+        let old = children.insert(&mut self.own.children, edge, first, line);
+        self.own.garbage.extend(old.map(Piece::Table));
     }
 
     /// Gives a node a new line in place of its old one, for readers too.
@@ -344,9 +346,10 @@ impl Editor<'_> {
         let (base, len) = line.extent();
         let Edge { owner, tabled, .. } = *self.own.edges.get(info.parent_edge);
         if tabled {
-            self.visible
-                .children
-                .remove(info.parent_edge, line.first_hash(), info.line);
+            let (edge, first) = (info.parent_edge, line.first_hash());
+            let children = &self.visible.children;
+            let old = children.remove(&mut self.own.children, edge, first, info.line);
+            self.own.garbage.extend(old.map(Piece::Table));
         } else {
             self.line_of(owner).set_child(NONE, info.parent_edge);
         }

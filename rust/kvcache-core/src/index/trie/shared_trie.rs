@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::NONE;
 use super::block_ids::BlockIds;
-use super::children::Children;
+use super::children::{Children, ChildrenBook};
 use super::columns::{Own, Shared};
 use super::editor::Editor;
 use super::garbage::Garbage;
@@ -52,6 +52,7 @@ pub(super) struct Workshop {
     pub(super) twin_pages: Own<u64>,
     pub(super) nodes: Own<Node>,
     pub(super) node_numbers: Numbers,
+    pub(super) children: ChildrenBook,
     pub(super) edges: Own<Edge>,
     pub(super) edge_numbers: Numbers,
     pub(super) line_numbers: Numbers,
@@ -148,14 +149,15 @@ impl Default for Edge {
 
 impl Trie {
     pub(in crate::index) fn new(hash_seed: u64) -> Self {
+        let (children, book) = Children::new();
         Self {
             visible: Visible {
                 hashes: Shared::zeroed(),
                 lines: Shared::new(),
                 records: Shared::new(),
-                children: Children::new(),
+                children,
             },
-            own: Mutex::new(Workshop::new(hash_seed)),
+            own: Mutex::new(Workshop::new(hash_seed, book)),
         }
     }
 
@@ -175,11 +177,12 @@ impl Trie {
             records,
             children,
         } = &self.visible;
+        let own = self.lock();
         hashes.heap_bytes()
             + lines.heap_bytes()
             + records.heap_bytes()
-            + children.heap_bytes()
-            + self.lock().heap_bytes()
+            + children.heap_bytes(&own.children)
+            + own.heap_bytes()
     }
 
     /// Nothing panics under the lock; a poisoned one is as good.
@@ -189,7 +192,7 @@ impl Trie {
 }
 
 impl Workshop {
-    fn new(hash_seed: u64) -> Self {
+    fn new(hash_seed: u64, children: ChildrenBook) -> Self {
         let mut edges = Own::default();
         let mut edge_numbers = Numbers::default();
         let root = edge_numbers.take();
@@ -207,6 +210,7 @@ impl Workshop {
             twins: 0,
             twin_pages: Own::default(),
             nodes: Own::default(),
+            children,
             node_numbers: Numbers::default(),
             edges,
             edge_numbers,
