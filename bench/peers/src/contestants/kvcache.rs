@@ -1,5 +1,6 @@
 //! This project's index, by its public interface.
 
+use std::cell::RefCell;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ enum Change {
 impl Contestant for Kvcache {
     const NAME: &'static str = "kvcache";
     type Event = Message;
-    type Reader = Arc<PrefixIndex>;
+    type Reader = Queries;
 
     fn new(workload: &Workload) -> Result<Self> {
         let block_size_tokens =
@@ -108,28 +109,49 @@ impl Contestant for Kvcache {
     }
 
     fn reader(&self) -> Self::Reader {
-        self.index.clone()
+        Queries {
+            index: self.index.clone(),
+            answer: RefCell::default(),
+        }
     }
 }
 
-impl Reader for Arc<PrefixIndex> {
+/// The index, and the memory of its last answer.
+pub struct Queries {
+    index: Arc<PrefixIndex>,
+    answer: RefCell<Matches>,
+}
+
+impl Reader for Queries {
     type Keys = BlockKeys;
     type Answer = Option<Matches>;
 
     fn hash(&self, tokens: &[u32]) -> BlockKeys {
-        BlockKeys::compute(tokens, self.spec())
+        BlockKeys::compute(tokens, self.index.spec())
     }
 
     fn query_tokens(&self, tokens: &[u32]) -> Option<Matches> {
-        Some(PrefixIndex::query_tokens(self, tokens))
+        Some(self.index.query_tokens(tokens))
     }
 
     fn query_keys(&self, keys: &BlockKeys) -> Option<Matches> {
-        PrefixIndex::query_keys(self, keys).ok()
+        self.index.query_keys(keys).ok()
+    }
+
+    fn score_into(&self, keys: &BlockKeys, scores: &mut [u32]) -> bool {
+        let mut answer = self.answer.borrow_mut();
+        let block_size = self.index.spec().block_size_tokens.get();
+        if self.index.query_keys_into(keys, &mut answer).is_err() {
+            return false;
+        }
+        for (score, (device, _)) in scores.iter_mut().zip(answer.hit_tokens()) {
+            *score = device / block_size;
+        }
+        true
     }
 
     fn scores(&self, answer: &Option<Matches>) -> Scores {
-        let block_size = u64::from(self.spec().block_size_tokens.get());
+        let block_size = u64::from(self.index.spec().block_size_tokens.get());
         let rows = answer.iter().flat_map(Matches::iter);
         let held = rows.filter_map(|(row, hit)| {
             let worker = row.key().instance_name.parse().ok()?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::row::Row;
 use super::slot_map::SlotMap;
-use super::tally::{Count, Counted, Tally};
+use super::tally::{Count, Tally};
 use super::trie::{self, Prompt, Trie};
 use super::view::{Sequences, ViewStats};
 use crate::model::{BlockSpec, Sequence};
@@ -29,61 +29,47 @@ pub struct Hit {
     pub host_blocks: u64,
 }
 
-/// What a query found out about one stream; the rest is in its row.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    /// [`Sequence::END`] for none.
-    sequence: Sequence,
-    /// In tokens, when all is counted.
-    count: Count,
-}
-
-impl Counted for Found {
-    #[inline]
-    fn count_mut(&mut self) -> &mut Count {
-        &mut self.count
-    }
-}
-
 /// One [`Hit`] a stream, by instance name, then rank; made when asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
     rows: Arc<[Row]>,
-    found: Vec<Found>,
+    /// By row; [`Sequence::END`] for none.
+    sequences: Vec<Sequence>,
+    /// By row, in tokens.
+    counts: Vec<Count>,
 }
 
 impl Matches {
     /// Streams.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.found.len()
+        self.counts.len()
     }
 
     /// Whether there is no stream.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
+        self.counts.is_empty()
     }
 
     /// The stream at `index`, and what it holds.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(&Row, Hit)> {
-        let (row, found) = (self.rows.get(index)?, self.found.get(index)?);
-        Some((row, hit(row, found)))
+        let row = self.rows.get(index)?;
+        let (sequence, count) = (*self.sequences.get(index)?, *self.counts.get(index)?);
+        Some((row, hit(row, sequence, count)))
     }
 
     /// Every stream, and what it holds.
     pub fn iter(&self) -> impl Iterator<Item = (&Row, Hit)> {
-        let pairs = self.rows.iter().zip(&self.found);
-        pairs.map(|(row, found)| (row, hit(row, found)))
+        (0..self.len()).filter_map(|index| self.get(index))
     }
 
     /// Tokens held on Device, and in Host only, a pair for each stream.
     #[must_use]
     pub fn hit_tokens(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
-        self.found
-            .iter()
-            .map(|Found { count, .. }| (count.depth - count.host_only, count.host_only))
+        let counts = self.counts.iter();
+        counts.map(|count| (count.depth - count.host_only, count.host_only))
     }
 
     /// Answers of several indexes as one, in the same order.
@@ -95,21 +81,27 @@ impl Matches {
         {
             return only;
         }
-        let pairs = parts
+        let places = parts
             .iter()
-            .flat_map(|part| part.rows.iter().zip(&part.found));
-        let mut pairs: Vec<(&Row, &Found)> = pairs.collect();
-        pairs.sort_by(|a, b| a.0.key.cmp(&b.0.key));
+            .flat_map(|part| (0..part.len()).map(move |index| (part, index)));
+        let mut places: Vec<(&Self, usize)> = places.collect();
+        places.sort_by(|a, b| a.0.rows[a.1].key.cmp(&b.0.rows[b.1].key));
+        let pick = |(part, index): &(&Self, usize)| (part.sequences[*index], part.counts[*index]);
+        let (sequences, counts) = places.iter().map(pick).unzip();
         Self {
-            rows: pairs.iter().map(|(row, _)| (*row).clone()).collect(),
-            found: pairs.iter().map(|(_, found)| **found).collect(),
+            rows: places
+                .iter()
+                .map(|(part, index)| part.rows[*index].clone())
+                .collect(),
+            sequences,
+            counts,
         }
     }
 }
 
-fn hit(row: &Row, found: &Found) -> Hit {
-    let sequence = Some(found.sequence).filter(|sequence| *sequence != Sequence::END);
+fn hit(row: &Row, sequence: Sequence, count: Count) -> Hit {
     let view = row.view();
+    let sequence = Some(sequence).filter(|sequence| *sequence != Sequence::END);
     Hit {
         synchronized: view.is_some(),
         sequence: if view.is_some() {
@@ -117,8 +109,8 @@ fn hit(row: &Row, found: &Found) -> Hit {
         } else {
             row.last_sequence
         },
-        device_hit_tokens: u64::from(found.count.depth - found.count.host_only),
-        host_only_hit_tokens: u64::from(found.count.host_only),
+        device_hit_tokens: u64::from(count.depth - count.host_only),
+        host_only_hit_tokens: u64::from(count.host_only),
         device_blocks: view.map_or(0, ViewStats::device_blocks),
         host_blocks: view.map_or(0, ViewStats::host_blocks),
     }
@@ -133,17 +125,20 @@ pub(super) fn answer(
     mut prompt: impl Prompt,
     matches: &mut Matches,
 ) {
-    let Matches { rows, found } = matches;
+    let Matches {
+        rows,
+        sequences: promised,
+        counts,
+    } = matches;
     // Sequences first: the walk sees at least what they promise.
-    found.clear();
-    found.extend(map.slots().iter().map(|slot| Found {
-        sequence: slot.map_or(Sequence::END, |slot| sequences.get(slot)),
-        count: Count::default(),
-    }));
-    let reached = trie::walk(trie, &mut prompt, Tally::new(map, found));
+    promised.clear();
+    promised.extend(map.slots().iter().map(|slot| sequences.get(*slot)));
+    counts.clear();
+    counts.resize(map.slots().len(), Count::default());
+    let reached = trie::walk(trie, &mut prompt, Tally::new(map, counts));
     let block_size = spec.block_size_tokens.get();
     for slot in reached.iter() {
-        let count = found[map.row_of(slot)].count_mut();
+        let count = &mut counts[map.row_of(slot)];
         count.depth *= block_size;
         count.host_only *= block_size;
     }

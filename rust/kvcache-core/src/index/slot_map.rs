@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::row::Row;
 use super::slot_mask::{Slot, SlotMask};
-use super::view::ViewStats;
+use super::view::NO_SLOT;
 
 /// Rows, and which slot belongs to which.
 #[derive(Debug)]
@@ -16,8 +16,8 @@ pub(super) struct SlotMap {
     live: SlotMask,
     /// Meaningful for live slots only.
     row_of_slot: [u8; Slot::COUNT],
-    /// The slot of each row's view, if it has one.
-    slots: Box<[Option<Slot>]>,
+    /// The number of the slot of each row's view, or [`NO_SLOT`].
+    slots: Box<[u8]>,
 }
 
 impl SlotMap {
@@ -34,10 +34,7 @@ impl SlotMap {
             rows: rows.into(),
             live,
             row_of_slot,
-            slots: rows
-                .iter()
-                .map(|row| row.view().map(ViewStats::slot))
-                .collect(),
+            slots: rows.iter().map(slot_number).collect(),
         }
     }
 
@@ -45,8 +42,8 @@ impl SlotMap {
         &self.rows
     }
 
-    /// By row.
-    pub(super) fn slots(&self) -> &[Option<Slot>] {
+    /// By row: a slot's number, or [`NO_SLOT`].
+    pub(super) fn slots(&self) -> &[u8] {
         &self.slots
     }
 
@@ -59,4 +56,8 @@ impl SlotMap {
     pub(super) fn row_of(&self, slot: Slot) -> usize {
         usize::from(self.row_of_slot[slot.index()])
     }
+}
+
+fn slot_number(row: &Row) -> u8 {
+    row.view().map_or(NO_SLOT, |view| view.slot().number())
 }

@@ -15,15 +15,10 @@ pub(super) struct Count {
     pub(super) host_only: u32,
 }
 
-/// Where the counts of rows are kept.
-pub(super) trait Counted {
-    fn count_mut(&mut self) -> &mut Count;
-}
-
-pub(super) struct Tally<'a, T> {
+pub(super) struct Tally<'a> {
     map: &'a SlotMap,
     /// By row.
-    rows: &'a mut [T],
+    counts: &'a mut [Count],
     /// Slots that hold every block so far.
     alive: SlotMask,
     /// Slots with a depth.
@@ -35,12 +30,12 @@ pub(super) struct Tally<'a, T> {
     pending_blocks: u32,
 }
 
-impl<'a, T: Counted> Tally<'a, T> {
-    /// `rows` has a place for each row of `map`, with nothing counted.
-    pub(super) fn new(map: &'a SlotMap, rows: &'a mut [T]) -> Self {
+impl<'a> Tally<'a> {
+    /// `counts` has a place for each row of `map`, with nothing counted.
+    pub(super) fn new(map: &'a SlotMap, counts: &'a mut [Count]) -> Self {
         Self {
             map,
-            rows,
+            counts,
             alive: map.live(),
             reached: SlotMask::EMPTY,
             blocks: 0,
@@ -56,7 +51,7 @@ impl<'a, T: Counted> Tally<'a, T> {
     }
 
     fn count_mut(&mut self, slot: Slot) -> &mut Count {
-        self.rows[self.map.row_of(slot)].count_mut()
+        &mut self.counts[self.map.row_of(slot)]
     }
 
     /// Some blocks, which a slot holds either all or not at all.

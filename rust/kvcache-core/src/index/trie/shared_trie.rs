@@ -246,9 +246,17 @@ impl Visible {
     /// How many of `blocks` are, in order, those from id `base` on; `len` of them are there.
     #[inline]
     pub(super) fn matching(&self, base: u32, len: usize, blocks: &[BlockHash]) -> usize {
-        let run = self.hashes.tail(base);
-        let pairs = run[..len].iter().zip(blocks);
-        pairs
+        let run = &self.hashes.tail(base)[..len.min(blocks.len())];
+        let blocks = &blocks[..run.len()];
+        // Several at once: most runs are either the prompt's or differ in the first block.
+        let (fours, _) = run.as_chunks::<4>();
+        let (block_fours, _) = blocks.as_chunks::<4>();
+        let pairs = fours.iter().zip(block_fours);
+        let done = 4 * pairs
+            .take_while(|(here, blocks)| are_hashes(here, blocks))
+            .count();
+        let rest = run[done..].iter().zip(&blocks[done..]);
+        done + rest
             .take_while(|(here, block)| is_hash(here, **block))
             .count()
     }
@@ -275,9 +283,21 @@ impl Visible {
 }
 
 #[inline]
+fn are_hashes(here: &[[AtomicU64; 2]; 4], blocks: &[BlockHash; 4]) -> bool {
+    let pairs = here.iter().zip(blocks);
+    pairs.fold(0, |differing, (here, block)| {
+        differing | difference(here, *block)
+    }) == 0
+}
+
+#[inline]
 fn is_hash(here: &[AtomicU64; 2], block: BlockHash) -> bool {
+    difference(here, block) == 0
+}
+
+/// Nothing, if they are equal.
+#[inline]
+fn difference(here: &[AtomicU64; 2], block: BlockHash) -> u64 {
     let (low, high) = halves(block.0);
-    let differing =
-        (here[0].load(Ordering::Relaxed) ^ low) | (here[1].load(Ordering::Relaxed) ^ high);
-    differing == 0
+    (here[0].load(Ordering::Relaxed) ^ low) | (here[1].load(Ordering::Relaxed) ^ high)
 }

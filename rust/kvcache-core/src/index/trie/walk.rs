@@ -6,7 +6,7 @@ use super::NONE;
 use super::line::{Line, MAX_RUN, Records, TABLED, halves, ones};
 use super::shared_trie::{ROOT, Trie, Visible};
 use crate::index::slot_mask::{Slot, SlotMask};
-use crate::index::tally::{Counted, Tally};
+use crate::index::tally::Tally;
 use crate::model::{BlockHash, ContentKey, Tier};
 
 /// What is looked for: the hashes of a prompt's blocks, asked for in order.
@@ -25,7 +25,7 @@ pub(in crate::index) trait Prompt {
 pub(in crate::index) fn walk(
     trie: &Trie,
     prompt: &mut impl Prompt,
-    mut tally: Tally<'_, impl Counted>,
+    mut tally: Tally<'_>,
 ) -> SlotMask {
     let visible = &trie.visible;
     let mut holders = Holders::default();
@@ -112,7 +112,7 @@ impl Holders {
 
     /// Counts the run's first `blocks`, which the prompt has.
     #[inline]
-    fn count(&self, blocks: usize, tally: &mut Tally<'_, impl Counted>) {
+    fn count(&self, blocks: usize, tally: &mut Tally<'_>) {
         #[expect(clippy::cast_possible_truncation, reason = "within one run")]
         let blocks = blocks as u32;
         if self.partial.is_empty() {
