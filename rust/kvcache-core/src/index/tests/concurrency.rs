@@ -40,7 +40,7 @@ fn expected(a: bool) -> Hit {
 #[test]
 fn an_answer_is_of_one_view() {
     let (index, mut writer) = one_stream(100);
-    // Churns the same table's shards and slots meanwhile.
+    // Churns the same tree and slots meanwhile.
     let mut neighbour = published(&index, "b", 2_000);
     let first = draft(&writer, true);
     writer.publish(first, Some(Sequence(1))).unwrap();
@@ -134,4 +134,77 @@ fn a_sequence_promises_no_more_than_the_answer_has() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// A stream that holds the prompt all the time, now here and now there, is never seen without it: neither while its
+/// copies move between tiers, nor while others split, cut and empty the run.
+#[test]
+fn what_is_held_all_the_time_is_always_seen() {
+    let (index, mut writer) = one_stream(10_000);
+    let mut neighbour = published(&index, "b", 10_000);
+    let wires: Vec<u64> = (0..24).collect();
+    let prompt: Vec<u32> = (0..48).collect();
+    let stop = AtomicBool::new(false);
+    let queries = AtomicU64::new(0);
+    let stored = Events::default().store(None, &wires, &prompt, Tier::Device);
+    stored.apply(&mut writer).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let got = hit(&index.query_tokens(&prompt), 0);
+                    let right = got.device_hit_tokens + got.host_only_hit_tokens == 48;
+                    stop.fetch_or(!right, Ordering::Relaxed);
+                    assert!(right, "{got:?}");
+                    queries.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut rng = fastrand::Rng::with_seed(1);
+            while !stop.load(Ordering::Relaxed) {
+                // Another end for the same beginning: splits the run, and goes again.
+                let shared = rng.usize(1..24);
+                let mut other = prompt.clone();
+                other[shared * 2..].fill(99);
+                let names: Vec<u64> = (0..24)
+                    .map(|block| {
+                        if block < shared as u64 {
+                            block
+                        } else {
+                            100 + block
+                        }
+                    })
+                    .collect();
+                let events = Events::default().store(None, &names, &other, Tier::Host);
+                events
+                    .remove(&[2], Some(Tier::Host))
+                    .clear()
+                    .apply(&mut neighbour)
+                    .unwrap();
+            }
+        });
+        let start = Instant::now();
+        let mut rng = fastrand::Rng::with_seed(2);
+        let mut here = Tier::Device;
+        while !stop.load(Ordering::Relaxed)
+            && (queries.load(Ordering::Relaxed) < 20_000
+                || start.elapsed() < Duration::from_millis(500))
+            && start.elapsed() < Duration::from_secs(60)
+        {
+            let there = if here == Tier::Device {
+                Tier::Host
+            } else {
+                Tier::Device
+            };
+            // All at once, or in pieces.
+            for part in wires.chunks(rng.usize(1..=24)) {
+                let moved = Events::default().store(None, part, &[], there);
+                moved.remove(part, Some(here)).apply(&mut writer).unwrap();
+            }
+            here = there;
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(queries.into_inner() >= 20_000);
 }

@@ -141,6 +141,33 @@ fn slots_recycle_through_thousands_of_flips() {
 }
 
 #[test]
+fn views_that_come_and_go_leave_nothing_on_a_run_that_stays() {
+    let (index, mut writer) = one_stream(100);
+    let mut neighbour = published(&index, "b", 100);
+    let wires: Vec<u64> = (0..64).collect();
+    let tokens: Vec<u32> = (0..128).collect();
+    let whole = Events::default().store(None, &wires, &tokens, Tier::Device);
+    whole.apply(&mut neighbour).unwrap();
+    let mut memory = 0;
+    for flip in 0..2_000_usize {
+        let blocks = 5 + flip % 2;
+        let mut part = writer.new_draft();
+        let events =
+            Events::default().store(None, &wires[..blocks], &tokens[..blocks * 2], Tier::Host);
+        events.draft(&mut part, Origin::Snapshot).unwrap();
+        writer.publish(part, None).unwrap();
+        assert_eq!(hits(&index, &tokens), (0, 2 * blocks as u64));
+        if flip == 200 {
+            memory = index.memory_bytes();
+        }
+    }
+    assert!(
+        index.memory_bytes() <= memory + 4_096,
+        "records are used again"
+    );
+}
+
+#[test]
 fn a_query_that_goes_on_holds_its_view() {
     let (index, mut writer) = one_stream(9);
     let keys = BlockKeys::compute(&[1, 2], spec(2));

@@ -1,7 +1,7 @@
 //! Writing the tree: following a path, naming new blocks, building their runs.
 //!
 //! New blocks come in two steps. [`Editor::claim`] gives them ids and names and may find a conflict;
-//! nothing can reach them, and [`Editor::give_up`] leaves no trace. [`Editor::build`] cannot fail.
+//! nothing can reach them, and [`Editor::give_up`] takes them back. [`Editor::build`] cannot fail.
 
 use std::convert::Infallible;
 use std::sync::MutexGuard;
@@ -47,7 +47,7 @@ struct ClaimedRun {
 }
 
 impl Claim {
-    /// The id of the block at `position` among the new ones.
+    /// The new blocks' ids, in order.
     fn ids(&self) -> impl Iterator<Item = u32> {
         self.runs
             .iter()
@@ -227,7 +227,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Whether a block's first name is another block's too.
+    /// Whether a block's first name may be another block's too.
     #[inline]
     fn has_twin(&self, Extent { base, len }: Extent) -> bool {
         self.own.twins > 0 && {
@@ -248,7 +248,7 @@ impl Editor<'_> {
         let node = self.own.node_of.get(block.0);
         node == NONE || {
             let (base, len) = self.line_of(node).extent();
-            block.0 >= base + len
+            !(base..base + len).contains(&block.0)
         }
     }
 
@@ -415,4 +415,4 @@ pub(super) fn fresh(len: u32, tier: Option<Tier>) -> Holding {
     holding
 }
 
-const _: () = assert!(NONE > MAX_RUN);
+const _: () = assert!(PAGE >= MAX_RUN);

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use super::block_ids::Extent;
 use super::editor::Editor;
 
-/// Enough pieces for closing a batch to be worth its price.
-const BATCH: usize = 1_024;
+/// Enough pieces for closing a batch to be worth its price. Tests want everything to be used again soon.
+const BATCH: usize = if cfg!(test) { 8 } else { 1_024 };
 
 /// One piece that readers may still look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -110,13 +110,7 @@ impl Editor<'_> {
         if let Some(record) = record {
             record.set(new);
         } else if new.known > 0 && !new.is_plain(len) {
-            let number = self.own.record_numbers.take();
-            let line = self.line_of(node);
-            self.visible
-                .records
-                .get(number)
-                .write(slot, line.records(), new);
-            line.set_records(number);
+            self.add_record(slot, node, new);
         }
         let line = self.line_of(node);
         for tier in TIERS {
@@ -125,6 +119,24 @@ impl Editor<'_> {
                 line.set(tier, slot, whole);
             }
         }
+    }
+
+    /// Takes over a record that is nobody's, or adds one.
+    fn add_record(&mut self, slot: Slot, node: u32, holding: Holding) {
+        let records = &self.visible.records;
+        let mut number = self.line_of(node).records();
+        while number != NONE {
+            let record = records.get(number);
+            if record.is_free() {
+                record.write(slot, record.next(), holding);
+                return;
+            }
+            number = record.next();
+        }
+        let number = self.own.record_numbers.take();
+        let line = self.line_of(node);
+        records.get(number).write(slot, line.records(), holding);
+        line.set_records(number);
     }
 
     /// Makes `count` blocks from `first` on, all in one run, known to the slot, with copies in `tier`.
@@ -423,7 +435,7 @@ impl Editor<'_> {
         let mut next = self.visible.lines.get(line).records();
         while next != NONE {
             self.own.garbage.push(Piece::Record(next));
-            next = self.visible.records.get(next).slot_and_next().1;
+            next = self.visible.records.get(next).next();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What readers see of a run of blocks: two cache lines of atomics.
 //!
-//! The *shape* (ids, children's edge, keys) never changes while a line can be reached; a run that is
+//! The *shape* (ids, keys, the edge above) never changes while a line can be reached; a run that is
 //! split, grown or cut gets a new line, and the link to it is swapped. Holders change in place, word by
 //! word, so that a reader finds each stream as it was before or after a change, never without what it
 //! holds: a whole-run bit is set after, and cleared after, the partial record that says the same.
@@ -143,7 +143,7 @@ impl Line {
 
 /// What one slot knows and holds of a run that it does not simply hold whole.
 ///
-/// Belongs to one line. Its slot and successor stay as they are while it can be reached.
+/// Belongs to one line. Its successor stays as it is while it can be reached; its slot, until no query can see that.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     /// The next record's number, then the known blocks (the writers' business), then the slot.
@@ -173,6 +173,15 @@ impl Record {
         (Slot::from_number((low & 0xFF) as u8), next)
     }
 
+    /// The blocks with a copy on Device, and in Host. A copy that moves between the two is seen in one of them at least:
+    /// engines store the new one first, in either direction.
+    #[inline]
+    pub(super) fn both_copies(&self) -> (u64, u64) {
+        let host = self.copies(Tier::Host);
+        let device = self.copies(Tier::Device);
+        (device, host | self.copies(Tier::Host))
+    }
+
     #[inline]
     pub(super) fn copies(&self, tier: Tier) -> u64 {
         self.copies[tier as usize].load(Ordering::Acquire)
@@ -193,6 +202,17 @@ impl Record {
         self.copies[1].store(holding.copies[1], Ordering::Release);
         let low = (holding.known << 8) | (low & 0xFF);
         self.tag.store(pair(next, low), Ordering::Release);
+    }
+
+    /// Whether the record is nobody's, for another slot to take over.
+    pub(super) fn is_free(&self) -> bool {
+        let (_, low) = unpair(self.tag.load(Ordering::Relaxed));
+        low & 0xFF == u32::from(NOBODY)
+    }
+
+    /// The record after this one in the list of its line.
+    pub(super) fn next(&self) -> u32 {
+        unpair(self.tag.load(Ordering::Relaxed)).0
     }
 
     /// Takes the record from its slot, which no query can see any more.

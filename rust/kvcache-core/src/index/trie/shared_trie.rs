@@ -94,7 +94,7 @@ pub(super) struct Touched {
     pub(super) live: usize,
 }
 
-/// Hands out numbers, the lowest first.
+/// Hands out numbers: those that came back first, the last of them first.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     next: u32,

@@ -3,7 +3,7 @@
 //! Waits for nobody. Blocks are hashed only as far as some stream still holds everything before them.
 
 use super::NONE;
-use super::line::{Line, MAX_RUN, Records, TABLED, halves, ones};
+use super::line::{Line, Records, TABLED, halves, ones};
 use super::shared_trie::{ROOT, Trie, Visible};
 use crate::index::slot_mask::{Slot, SlotMask};
 use crate::index::tally::Tally;
@@ -86,9 +86,13 @@ impl Holders {
     #[inline]
     fn read(&mut self, visible: &Visible, line: &Line, len: u32, alive: SlotMask) -> u32 {
         self.partial.clear();
-        // Masks first: who loses the whole run meanwhile has a record by then.
-        self.device = line.mask(Tier::Device);
+        // Masks first: who loses the whole run meanwhile has a record by then. Host before Device, and Host again for those
+        // who seem to have neither: a copy that moves between the two is stored before it is removed, in either direction.
         self.host = line.mask(Tier::Host);
+        self.device = line.mask(Tier::Device);
+        if !alive.and_not(self.device.or(self.host)).is_empty() {
+            self.host = self.host.or(line.mask(Tier::Host));
+        }
         let whole = alive.and(self.device.or(self.host));
         let mut reach = if whole.is_empty() { 0 } else { len };
         let rest = alive.and_not(self.device);
@@ -97,12 +101,10 @@ impl Holders {
         }
         for (slot, record) in Records::new(&visible.records, line) {
             if rest.contains(slot) {
-                let device = record.copies(Tier::Device);
-                let host = if self.host.contains(slot) {
-                    ones(len)
-                } else {
-                    record.copies(Tier::Host)
-                };
+                let (device, mut host) = record.both_copies();
+                if self.host.contains(slot) {
+                    host = ones(len);
+                }
                 reach = reach.max((device | host).trailing_ones());
                 self.partial.push(Partial { slot, device, host });
             }
@@ -157,5 +159,3 @@ fn matching(
     }
     done
 }
-
-const _: () = assert!(MAX_RUN == u64::BITS);
