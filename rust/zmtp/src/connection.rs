@@ -99,6 +99,11 @@ impl Connection {
         self.write(frames).await
     }
 
+    /// Admits messages of `bytes` at most from the next one on: what is left of a budget for several.
+    pub fn lower_message_limit(&mut self, bytes: usize) {
+        self.wire.reader.lower_message_limit(bytes);
+    }
+
     /// The next message. Cancel-safe: a dropped future loses nothing.
     ///
     /// Answers PING and sends its own meanwhile, so a connection of which nobody receives looks silent to its peer.

@@ -76,6 +76,11 @@ impl FrameReader {
         }
     }
 
+    /// Admits messages of `bytes` at most from the next one on, or of less if the limit is lower already.
+    pub fn lower_message_limit(&mut self, bytes: usize) {
+        self.limits.max_message_bytes = self.limits.max_message_bytes.min(bytes);
+    }
+
     /// Appends received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);

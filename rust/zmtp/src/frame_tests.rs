@@ -218,3 +218,25 @@ fn a_large_body_leaves_with_its_memory() {
     reader.feed(b"i");
     assert!(matches!(reader.next_frame(), Ok(Some(Frame::Message { body, .. })) if body == "hi"));
 }
+
+#[test]
+fn a_lowered_limit_holds_for_the_next_message() {
+    let mut reader = FrameReader::new(Limits::for_messages_of(100));
+    reader.feed(&header(0, 60));
+    reader.feed(&[1; 60]);
+    assert!(reader.next_frame().unwrap().is_some());
+    reader.lower_message_limit(40);
+    reader.lower_message_limit(1_000);
+    reader.feed(&header(0, 41));
+    let refused = reader.next_frame();
+    assert!(
+        matches!(
+            refused,
+            Err(Error::MessageTooLarge {
+                announced: 41,
+                limit: 40
+            })
+        ),
+        "{refused:?}"
+    );
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use zmtp::{Endpoint, SocketType, Timeouts};
+use zmtp::{SocketType, Timeouts};
 
 use super::worker::StreamSource;
 use crate::decode::{ReplayFrame, replay_request};
@@ -30,7 +30,7 @@ async fn exchange(source: &StreamSource, deadline: Duration) -> Result<Snapshot,
         connect: deadline,
         ..Timeouts::default()
     };
-    let failed = |error: zmtp::Error| failure(endpoint, &error);
+    let failed = |error: zmtp::Error| failure(source, &error);
     let mut connection = zmtp::connect(
         endpoint,
         SocketType::Dealer,
@@ -48,14 +48,9 @@ async fn exchange(source: &StreamSource, deadline: Duration) -> Result<Snapshot,
     let mut bytes_left = source.max_reply_bytes();
     loop {
         let message = connection.recv().await.map_err(failed)?;
-        bytes_left = bytes_left
-            .checked_sub(message.wire_bytes())
-            .ok_or_else(|| {
-                let limit = source.limits.max_message_bytes;
-                ReplayFailure::TooLarge(format!(
-                    "reply from {endpoint} exceeds max_message_bytes as a whole: {limit}"
-                ))
-            })?;
+        bytes_left = bytes_left.saturating_sub(message.wire_bytes());
+        // What does not fit any more is refused at its header.
+        connection.lower_message_limit(bytes_left);
         let frame = ReplayFrame::parse(message.frames()).map_err(|error| {
             ReplayFailure::Other(format!("snapshot reply from {endpoint}: {error}"))
         })?;
@@ -79,10 +74,13 @@ async fn exchange(source: &StreamSource, deadline: Duration) -> Result<Snapshot,
         .ok_or_else(|| ReplayFailure::Other(format!("a reply without a snapshot from {endpoint}")))
 }
 
-fn failure(endpoint: &Endpoint, error: &zmtp::Error) -> ReplayFailure {
-    let reason = format!("snapshot from {endpoint}: {error}");
+fn failure(source: &StreamSource, error: &zmtp::Error) -> ReplayFailure {
+    let reason = format!("snapshot from {}: {error}", source.replay_endpoint);
     if error.is_size_limit() {
-        ReplayFailure::TooLarge(reason)
+        let limit = source.limits.max_message_bytes;
+        ReplayFailure::TooLarge(format!(
+            "{reason}; max_message_bytes for a whole reply: {limit}"
+        ))
     } else {
         ReplayFailure::Other(reason)
     }

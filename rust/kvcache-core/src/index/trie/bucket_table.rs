@@ -1,7 +1,7 @@
 //! A hash table of buckets that are a cache line or two, without room for anything but entries.
 //!
 //! An entry is in its home bucket, or in a later one when all between are full, so that a search ends at
-//! the first bucket with room. Homes rise with keys: growing is one pass over memory, by small steps.
+//! the first bucket with room. Homes rise with keys: a table that grows is copied in one pass over memory.
 
 /// Several entries, the first `len` places taken.
 pub(super) trait Bucket: Copy {
@@ -92,7 +92,7 @@ impl<B: Bucket> BucketTable<B> {
         mut check: impl FnMut(u32) -> Result<(), F>,
     ) -> Result<(), F> {
         if (self.len + 1) * 16 > self.homes * B::PLACES * self.most_used {
-            self.rebuild(self.homes + self.homes / 4 + 1);
+            self.rebuild(self.homes + self.homes * 3 / 8 + 1);
         }
         let mut at = self.home(key);
         loop {
