@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,13 @@ WAYS_IN: list[Callable[[list[int]], TokenIds]] = [
     lambda ids: np.array(ids, dtype="<u4").tobytes(),
     lambda ids: bytearray(np.array(ids, dtype="<u4").tobytes()),
     lambda ids: memoryview(np.array(ids, dtype=np.uint32)),
+    lambda ids: memoryview(np.array(ids, dtype="<u4").tobytes()),
+    lambda ids: memoryview(b"x" + np.array(ids, dtype="<u4").tobytes())[1:],  # not aligned
+    lambda ids: memoryview(np.array(ids, dtype="<u8").tobytes()).cast("Q"),
+    lambda ids: np.repeat(np.array(ids, dtype=np.int64), 2)[::2],
+    lambda ids: [*ids[:1], *(np.uint32(token) for token in ids[1:])],
+    lambda ids: tuple(np.uint64(token) for token in ids),
+    lambda ids: np.repeat(np.array(ids, dtype=np.uint64), 2)[::2],
     lambda ids: [np.int64(token) for token in ids],
 ]
 
@@ -181,8 +189,38 @@ def test_what_is_not_token_ids_is_refused(index: kvcache.PrefixIndex, bad: objec
 def test_the_bad_entry_is_named(index: kvcache.PrefixIndex) -> None:
     with pytest.raises(kvcache.TokenIdsError, match=r"token_ids\[2\] .*: 4294967297"):
         index.query([1, 2, 4294967297])
-    with pytest.raises(kvcache.TokenIdsError, match=r"token_ids\[1\] .*: -5"):
-        index.query(np.array([1, -5], dtype=np.int32))
+    for bad in ([1, -5], (1, -5), [1, -(2**70)], [1, 2**70], (np.int32(1), True)):
+        value = re.escape(repr(bad[1]))
+        with pytest.raises(kvcache.TokenIdsError, match=rf"token_ids\[1\] .*: {value}"):
+            index.query(bad)
+    for dtype in (np.int32, np.int64):
+        for step in (1, 2):
+            ids = np.full(200, 7, dtype=dtype)
+            ids[100] = -5
+            with pytest.raises(kvcache.TokenIdsError, match=rf"token_ids\[{100 // step}\] .*: -5"):
+                index.query(ids[::step])
+    wide = np.array([0, 2**32 - 1, 2**32], dtype=np.uint64)
+    assert len(index.query(wide[:2])) == 1
+    with pytest.raises(kvcache.TokenIdsError, match=r"token_ids\[2\] .*: 4294967296"):
+        index.query(wide)
+
+
+def test_long_prompts_of_every_way_are_one(index: kvcache.PrefixIndex) -> None:
+    ids = list(range(7, 40_009))  # long enough that the GIL is released
+    expected = kvcache.block_keys(ids, 2).content_keys
+    for way in WAYS_IN:
+        assert kvcache.block_keys(way(ids), 2).content_keys == expected
+        assert one(index, way([1, 2, *ids])) == (2, 0)
+
+
+def test_what_is_read_in_place_is_given_back(index: kvcache.PrefixIndex) -> None:
+    data = bytearray(np.arange(64, dtype="<u4").tobytes())
+    index.query(data)
+    data.extend(b"1234")  # refused for as long as somebody holds the buffer
+    data.extend(b"5")
+    with pytest.raises(kvcache.TokenIdsError, match="fours, not: 261"):
+        index.query(data)
+    data.clear()
 
 
 def test_an_iterator_that_fails_is_no_short_prompt(index: kvcache.PrefixIndex) -> None:

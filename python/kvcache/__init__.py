@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kvcache._core import (
     BlockKeys,
+    Conversation,
     Match,
     Matches,
     PrefixIndex,
@@ -32,6 +33,7 @@ __all__ = [
     "ClosedError",
     "ConfigError",
     "ConfigFault",
+    "Conversation",
     "Directory",
     "KvCacheError",
     "KvEventsConfig",

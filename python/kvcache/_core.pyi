@@ -10,6 +10,7 @@ from kvcache.types import StreamName, StreamStatus, Tier, TokenIds
 
 __all__ = [
     "BlockKeys",
+    "Conversation",
     "Directory",
     "Match",
     "Matches",
@@ -64,8 +65,34 @@ class Match:
 
 @final
 class Matches(Sequence[Match]):
-    """One `Match` a stream, by instance name, then rank; built when asked for."""
+    """One `Match` a stream, by instance name, then rank; built when asked for.
 
+    The same without an object a stream: arrays of one element a stream in the same order, read-only one-dimensional
+    memoryviews, which `numpy.asarray` takes without a copy. They keep what they show for as long as they are held.
+    """
+
+    @property
+    def streams(self) -> tuple[tuple[str, int], ...]:
+        """`(instance_name, dp_rank)` of each stream.
+
+        The same object from one answer of an index to the next while the streams are the same, so that `is` tells
+        whether positions still mean what they did.
+        """
+    @property
+    def synchronized(self) -> memoryview[bool]:
+        """Whether each stream has a view that can be believed (format `?`, numpy bool)."""
+    @property
+    def sequences(self) -> memoryview[int]:
+        """The last sequence that each view includes; 2^64-1 where there is none (format `Q`, numpy uint64)."""
+    @property
+    def device_hit_tokens(self) -> memoryview[int]:
+        """Tokens of walked blocks with a Device copy (format `q`, numpy int64)."""
+    @property
+    def host_only_hit_tokens(self) -> memoryview[int]:
+        """Tokens of walked blocks with a Host copy only (format `q`, numpy int64)."""
+    @property
+    def reusable_prefix_tokens(self) -> memoryview[int]:
+        """Sum of both (format `q`, numpy int64)."""
     def __len__(self) -> int: ...
     @overload
     def __getitem__(self, index: int, /) -> Match: ...
@@ -89,12 +116,44 @@ class BlockKeys:
         """16 little-endian bytes a block: XXH3-128 of the parent's content key and the block hash."""
     def __len__(self) -> int: ...
 
+@final
+class Conversation:
+    """A prompt that grows: what a next turn appends is hashed, and nothing twice.
+
+    Can be asked about wherever `BlockKeys` can. Keeps 32 bytes a full block, and the tokens of the last, partial one.
+    Thread-safe: a query sees the tokens before an `extend` or after it, never a part of them; two threads that extend
+    one conversation do so one after the other, in an order that is up to them.
+    """
+
+    def __new__(cls, block_size: int = 128, *, hash_seed: int = 1024) -> Self:
+        """Without tokens. Raises `ValueError` for a block size of 0."""
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def hash_seed(self) -> int: ...
+    @property
+    def token_count(self) -> int:
+        """Tokens so far, those of the last, partial block included."""
+    def extend(self, token_ids: TokenIds) -> None:
+        """Appends tokens and hashes the blocks that they fill. Raises `TokenIdsError`, and appends nothing then."""
+    def truncate(self, token_count: int) -> int:
+        """Forgets the tokens from `token_count` on, for a history that was edited.
+
+        Returns how many are left, from where to `extend` again: fewer than asked for, by less than a block, when the
+        cut is inside a full block, as its tokens are not kept.
+        """
+    def block_keys(self) -> BlockKeys:
+        """The keys of the full blocks so far, equal to `block_keys` of all tokens; later turns do not change them."""
+
 def block_keys(token_ids: TokenIds, block_size: int = 128, hash_seed: int = 1024) -> BlockKeys:
     """Hashes a prompt's full blocks. Raises `TokenIdsError`; `ValueError` for a block size of 0."""
 
 @disjoint_base
 class PrefixIndex:
-    """The index alone, without network. Thread-safe; queries release the GIL and never wait for writers."""
+    """The index alone, without network.
+
+    Thread-safe; queries never wait for writers, and those that take longer than about ten microseconds release the GIL.
+    """
 
     def __new__(
         cls, block_size: int = 128, *, hash_seed: int = 1024, max_blocks_per_stream: int = 262144
@@ -118,7 +177,8 @@ class PrefixIndex:
         """Forgets every block of the stream."""
     def discard_stream(self, stream: StreamName) -> None:
         """Takes the stream out of the index and of answers."""
-    def query(self, token_ids: TokenIds | BlockKeys) -> Matches: ...
+    def query(self, token_ids: TokenIds | BlockKeys | Conversation) -> Matches:
+        """Who holds how much of a prompt. Raises `TokenIdsError`; `ValueError` for keys of another block size or seed."""
 
 @disjoint_base
 class Directory:
@@ -135,8 +195,11 @@ class Directory:
         replay_timeout_ms: int = 2000,
         resync_interval_ms: int = 30000,
     ) -> Self: ...
-    def query(self, token_ids: TokenIds | BlockKeys) -> Matches:
-        """Who holds how much of a prompt. Raises `TokenIdsError`, `ClosedError`."""
+    def query(self, token_ids: TokenIds | BlockKeys | Conversation) -> Matches:
+        """Who holds how much of a prompt.
+
+        Raises `TokenIdsError`, `ClosedError`; `ValueError` for keys that no stream names its blocks by.
+        """
     def query_json(self, body: bytes) -> bytes:
         """Answers a request body `{"token_ids":[…]}` with the response body. Raises `RequestError`."""
     def streams(self) -> list[StreamStatus]: ...

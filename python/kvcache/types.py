@@ -13,7 +13,9 @@ __all__ = ["DoubtCounts", "StreamName", "StreamStatus", "Tier", "TokenIds"]
 
 TokenIds: TypeAlias = "Sequence[int] | Buffer"
 """Token ids, 0 … 2^32-1 each: a list or tuple; a one-dimensional buffer of int32, uint32, int64 or uint64
-(numpy, array.array), read without a copy where it is contiguous 32-bit; or bytes, as little-endian uint32."""
+(numpy, array.array), or bytes, bytearray or a memoryview of them, as little-endian uint32. Contiguous 32-bit buffers and
+bytes are read without a copy, and must not be written to during the call; 64-bit ones are narrowed in one pass; a list
+or tuple costs several nanoseconds an element."""
 
 StreamName: TypeAlias = str | tuple[str, int]
 """A stream of a `PrefixIndex`: an instance name (rank 0), or a name and a rank."""

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::prompt::{detached, is_long_hash};
 use crate::tokens::TokenIds;
 
 /// A prompt's full blocks, hashed once (spec: content keys).
@@ -89,7 +90,10 @@ pub(crate) fn block_keys(
 ) -> PyResult<PyBlockKeys> {
     let spec = block_spec(block_size, hash_seed)?;
     let tokens = TokenIds::extract(token_ids)?;
+    let tokens = tokens.as_slice();
     Ok(PyBlockKeys {
-        keys: py.detach(|| BlockKeys::compute(tokens.as_slice(), spec)),
+        keys: detached(py, is_long_hash(tokens), || {
+            BlockKeys::compute(tokens, spec)
+        }),
     })
 }

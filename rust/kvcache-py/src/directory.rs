@@ -10,11 +10,11 @@ use kvcache_core::stream::DoubtKind;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::block_keys::PyBlockKeys;
 use crate::errors;
 use crate::matches::PyMatches;
+use crate::prompt::{ask, detached, is_long_body};
+use crate::stream_names::StreamNames;
 use crate::stream_spec::PyStreamSpec;
-use crate::tokens::TokenIds;
 
 /// Signals are looked after this often while Python waits.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -23,6 +23,7 @@ const WAIT_SLICE: Duration = Duration::from_millis(50);
 #[pyclass(frozen, subclass, name = "Directory", module = "kvcache._core")]
 pub(crate) struct PyDirectory {
     directory: Directory,
+    names: StreamNames,
 }
 
 #[pymethods]
@@ -56,26 +57,27 @@ impl PyDirectory {
         let directory = py
             .detach(|| Directory::start(specs, limits))
             .map_err(|error| errors::directory(&error))?;
-        Ok(Self { directory })
+        Ok(Self {
+            directory,
+            names: StreamNames::default(),
+        })
     }
 
     /// Who holds how much of a prompt. Raises `TokenIdsError`, `ClosedError`.
     fn query(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<PyMatches> {
-        let matches = if let Ok(keys) = token_ids.cast::<PyBlockKeys>() {
-            let keys = &keys.get().keys;
-            py.detach(|| self.directory.query_keys(keys))
-        } else {
-            let tokens = TokenIds::extract(token_ids)?;
-            py.detach(|| self.directory.query(tokens.as_slice()))
-        };
-        matches
-            .map(Into::into)
-            .map_err(|error| errors::directory(&error))
+        let matches = ask(
+            py,
+            token_ids,
+            |tokens| self.directory.query(tokens),
+            |keys| self.directory.query_keys(keys),
+        )?;
+        let matches = matches.map_err(|error| errors::directory(&error))?;
+        Ok(PyMatches::new(matches, &self.names))
     }
 
     /// Answers a request body `{"token_ids":[…]}` with the response body. Raises `RequestError`.
     fn query_json<'py>(&self, py: Python<'py>, body: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        let answer = py.detach(|| {
+        let answer = detached(py, is_long_body(body), || {
             let request = QueryRequest::parse(body).map_err(|error| errors::request(&error))?;
             let matches = self
                 .directory

@@ -3,10 +3,13 @@
 //! Extract, detach, convert; no decisions here. A file for each Python type, named as the core's.
 
 mod block_keys;
+mod conversation;
 mod directory;
 mod errors;
 mod matches;
 mod prefix_index;
+mod prompt;
+mod stream_names;
 mod stream_spec;
 mod tokens;
 
@@ -19,6 +22,8 @@ mod _core {
 
     #[pymodule_export]
     use crate::block_keys::{PyBlockKeys, block_keys};
+    #[pymodule_export]
+    use crate::conversation::PyConversation;
     #[pymodule_export]
     use crate::directory::PyDirectory;
     #[pymodule_export]

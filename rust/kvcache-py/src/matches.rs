@@ -1,9 +1,14 @@
 //! `Matches`, and the `Match` that it builds when one is asked for.
 
+use bytemuck::NoUninit;
 use kvcache_core::index::{Hit, Matches, Row};
+use kvcache_core::model::Sequence;
 use pyo3::exceptions::PyIndexError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PySlice};
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice, PyTuple};
+
+use crate::stream_names::StreamNames;
 
 /// What one stream holds of a prompt (spec: query).
 #[pyclass(frozen, name = "Match", module = "kvcache._core")]
@@ -83,15 +88,17 @@ impl PyMatch {
 #[pyclass(frozen, sequence, name = "Matches", module = "kvcache._core")]
 pub(crate) struct PyMatches {
     matches: Matches,
-}
-
-impl From<Matches> for PyMatches {
-    fn from(matches: Matches) -> Self {
-        Self { matches }
-    }
+    names: StreamNames,
 }
 
 impl PyMatches {
+    pub(crate) fn new(matches: Matches, names: &StreamNames) -> Self {
+        Self {
+            matches,
+            names: names.clone(),
+        }
+    }
+
     fn get(&self, index: usize) -> Option<PyMatch> {
         self.matches.get(index).map(|(row, hit)| PyMatch {
             row: row.clone(),
@@ -102,6 +109,55 @@ impl PyMatches {
 
 #[pymethods]
 impl PyMatches {
+    /// `(instance_name, dp_rank)` a stream.
+    #[getter]
+    fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.names.of(py, &self.matches)
+    }
+
+    /// int64, one a stream.
+    #[getter]
+    fn device_hit_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let hits = self.matches.hit_tokens();
+        array(py, "q", hits.map(|(device, _)| i64::from(device)))
+    }
+
+    /// int64, one a stream.
+    #[getter]
+    fn host_only_hit_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let hits = self.matches.hit_tokens();
+        array(py, "q", hits.map(|(_, host_only)| i64::from(host_only)))
+    }
+
+    /// int64, one a stream.
+    #[getter]
+    fn reusable_prefix_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let hits = self.matches.hit_tokens();
+        array(
+            py,
+            "q",
+            hits.map(|(device, host_only)| i64::from(device) + i64::from(host_only)),
+        )
+    }
+
+    /// bool, one a stream.
+    #[getter]
+    fn synchronized<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let views = self.matches.iter().map(|(_, hit)| hit.synchronized);
+        array(py, "?", views.map(u8::from))
+    }
+
+    /// uint64, one a stream; 2^64-1 where there is none.
+    #[getter]
+    fn sequences<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let sequences = self.matches.iter().map(|(_, hit)| hit.sequence);
+        array(
+            py,
+            "Q",
+            sequences.map(|sequence| sequence.unwrap_or(Sequence::END).0),
+        )
+    }
+
     fn __len__(&self) -> usize {
         self.matches.len()
     }
@@ -146,4 +202,15 @@ impl PyMatches {
     fn __repr__(&self) -> String {
         format!("Matches({} streams)", self.matches.len())
     }
+}
+
+/// A read-only memoryview of `format` (as in the module `struct`).
+fn array<'py, T: NoUninit>(
+    py: Python<'py>,
+    format: &str,
+    values: impl Iterator<Item = T>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let values: Vec<T> = values.collect();
+    let bytes = PyBytes::new(py, bytemuck::cast_slice(&values));
+    PyMemoryView::from(&bytes)?.call_method1(intern!(py, "cast"), (format,))
 }

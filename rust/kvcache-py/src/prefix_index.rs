@@ -8,18 +8,21 @@ use kvcache_core::model::{Batch, Event, Stored, StreamKey, Tier, WireHash};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::block_keys::{PyBlockKeys, block_spec};
+use crate::block_keys::block_spec;
 use crate::errors;
 use crate::matches::PyMatches;
+use crate::prompt::ask;
+use crate::stream_names::StreamNames;
 use crate::tokens::TokenIds;
 
-/// The index alone, without network. Thread-safe; queries release the GIL and never wait for writers.
+/// The index alone, without network. Thread-safe; queries never wait for writers.
 #[pyclass(frozen, subclass, name = "PrefixIndex", module = "kvcache._core")]
 pub(crate) struct PyPrefixIndex {
     index: Arc<PrefixIndex>,
     max_blocks_per_stream: usize,
     /// Writers take turns; queries never come here.
     writers: Mutex<HashMap<StreamKey, StreamWriter>>,
+    names: StreamNames,
 }
 
 impl PyPrefixIndex {
@@ -81,6 +84,7 @@ impl PyPrefixIndex {
             index,
             max_blocks_per_stream,
             writers: Mutex::default(),
+            names: StreamNames::default(),
         })
     }
 
@@ -172,19 +176,16 @@ impl PyPrefixIndex {
         Ok(())
     }
 
-    /// Who holds how much of a prompt, given as token ids or as `BlockKeys`.
+    /// Who holds how much of a prompt, given as token ids, `BlockKeys` or a `Conversation`.
     fn query(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<PyMatches> {
-        if let Ok(keys) = token_ids.cast::<PyBlockKeys>() {
-            let keys = &keys.get().keys;
-            return py
-                .detach(|| self.index.query_keys(keys))
-                .map(Into::into)
-                .map_err(|error| errors::index(&error));
-        }
-        let tokens = TokenIds::extract(token_ids)?;
-        Ok(py
-            .detach(|| self.index.query_tokens(tokens.as_slice()))
-            .into())
+        let matches = ask(
+            py,
+            token_ids,
+            |tokens| Ok(self.index.query_tokens(tokens)),
+            |keys| self.index.query_keys(keys),
+        )?;
+        let matches = matches.map_err(|error| errors::index(&error))?;
+        Ok(PyMatches::new(matches, &self.names))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Token ids as Python has them, as the slice that the core takes.
 //!
-//! The only file with `unsafe`. Contiguous 32-bit buffers are read in place; everything else is converted in one pass.
+//! The only file with `unsafe`. Contiguous 32-bit buffers and bytes are read in place; everything else is converted in
+//! one pass.
 
-#![expect(unsafe_code, reason = "reading a Python buffer in place")]
+#![expect(unsafe_code, reason = "reading Python's memory in place")]
 
-use pyo3::buffer::{ElementType, PyBuffer, PyUntypedBuffer};
+use pyo3::buffer::{Element, ElementType, PyBuffer, PyUntypedBuffer};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
@@ -12,26 +14,31 @@ use pyo3::types::{
 
 use crate::errors;
 
-/// Token ids, borrowed from a Python buffer or owned.
-pub(crate) enum TokenIds {
+/// Token ids, borrowed from what Python gave or owned.
+pub(crate) enum TokenIds<'a> {
+    /// Of an object that cannot change.
+    Borrowed(&'a [u32]),
     /// The buffer keeps its memory alive and in place for as long as it is held.
     Unsigned(PyBuffer<u32>),
     /// Checked to hold no negative value.
     Signed(PyBuffer<i32>),
+    /// Little-endian, on a machine that is; checked to be aligned and to come in fours.
+    Bytes(PyBuffer<u8>),
     Owned(Vec<u32>),
 }
 
-impl TokenIds {
+impl<'a> TokenIds<'a> {
     /// Takes what Python gave (stub: `TokenIds`).
-    pub(crate) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub(crate) fn extract(object: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(list) = object.cast_exact::<PyList>() {
-            return from_items(list.iter().map(Ok), list.len());
+            // A tuple does not change under the reader, whatever other threads do.
+            return from_tuple(&list.to_tuple());
         }
         if let Ok(tuple) = object.cast_exact::<PyTuple>() {
-            return from_items(tuple.iter().map(Ok), tuple.len());
+            return from_tuple(tuple);
         }
         if let Ok(bytes) = object.cast_exact::<PyBytes>() {
-            return from_little_endian(bytes.as_bytes());
+            return from_bytes(bytes.as_bytes());
         }
         if object.is_instance_of::<PyString>() {
             return Err(errors::token_ids(
@@ -52,26 +59,29 @@ impl TokenIds {
 
     /// The ids. May be called without the GIL.
     pub(crate) fn as_slice(&self) -> &[u32] {
-        let pointer = match self {
-            Self::Owned(ids) => return ids,
-            Self::Unsigned(buffer) => buffer.as_slice_ptr(),
-            Self::Signed(buffer) => buffer.as_slice_ptr().map(|pointer| {
-                std::ptr::NonNull::slice_from_raw_parts(pointer.cast::<u32>(), pointer.len())
-            }),
-        };
-        match pointer {
-            // SAFETY: the buffer is C-contiguous (or there would be no pointer), aligned and typed as checked when it was
-            // taken, and its exporter keeps it in place while `self` holds the view. A thread that writes into it during
-            // the call changes values only, each of which is a valid u32: the contract of the stub forbids it, and the
-            // worst outcome is the answer to another prompt. i32 and u32 have the same size and alignment.
-            Some(pointer) => unsafe { pointer.as_ref() },
-            None => &[],
+        match self {
+            Self::Borrowed(ids) => ids,
+            Self::Owned(ids) => ids,
+            Self::Unsigned(buffer) => in_place(buffer),
+            Self::Signed(buffer) => bytemuck::cast_slice(in_place(buffer)),
+            Self::Bytes(buffer) => bytemuck::try_cast_slice(in_place(buffer)).unwrap_or(&[]),
         }
     }
 }
 
-fn from_buffer(object: &Bound<'_, PyAny>, buffer: PyUntypedBuffer) -> PyResult<TokenIds> {
-    let py = object.py();
+/// A buffer's elements; none when it is not contiguous.
+fn in_place<T: Element>(buffer: &PyBuffer<T>) -> &[T] {
+    match buffer.as_slice_ptr() {
+        // SAFETY: the buffer is C-contiguous (or there would be no pointer), aligned and typed as checked when it was
+        // taken, and its exporter keeps it in place while `buffer` is held. A thread that writes into it during the call
+        // changes values only, each of which is a valid integer: the contract of the stub forbids it, and the worst
+        // outcome is the answer to another prompt.
+        Some(pointer) => unsafe { pointer.as_ref() },
+        None => &[],
+    }
+}
+
+fn from_buffer<'a>(object: &Bound<'_, PyAny>, buffer: PyUntypedBuffer) -> PyResult<TokenIds<'a>> {
     if buffer.dimensions() != 1 {
         let message = format!(
             "token ids must have one dimension, not {}",
@@ -88,9 +98,9 @@ fn from_buffer(object: &Bound<'_, PyAny>, buffer: PyUntypedBuffer) -> PyResult<T
     }
     if buffer.item_count() == 0 {
         // An empty buffer may point anywhere, aligned or not.
-        return Ok(TokenIds::Owned(Vec::new()));
+        return Ok(TokenIds::Borrowed(&[]));
     }
-    let contiguous = buffer.is_c_contiguous();
+    let (py, contiguous) = (object.py(), buffer.is_c_contiguous());
     match ElementType::from_format(buffer.format()) {
         ElementType::UnsignedInteger { bytes: 4 } => {
             let buffer = typed::<u32>(buffer)?;
@@ -101,33 +111,22 @@ fn from_buffer(object: &Bound<'_, PyAny>, buffer: PyUntypedBuffer) -> PyResult<T
             }
         }
         ElementType::SignedInteger { bytes: 4 } => {
-            let ids = TokenIds::Signed(typed::<i32>(buffer)?);
-            let TokenIds::Signed(buffer) = &ids else {
-                return Ok(ids);
-            };
+            let buffer = typed::<i32>(buffer)?;
             if !contiguous {
-                return from_integers(buffer.to_vec(py)?.into_iter().map(i128::from));
+                return from_signed(buffer.to_vec(py)?);
             }
-            // One pass without branches; the position is looked for only when there is one.
-            if ids.as_slice().iter().fold(0, |all, id| all | id) > i32::MAX.cast_unsigned() {
-                return from_integers(buffer.to_vec(py)?.into_iter().map(i128::from));
+            if is_any_negative(in_place(&buffer)) {
+                // Copied, as the position is looked for in what cannot change any more.
+                return from_signed(buffer.to_vec(py)?);
             }
-            Ok(ids)
+            Ok(TokenIds::Signed(buffer))
         }
-        ElementType::UnsignedInteger { bytes: 8 } => from_integers(
-            typed::<u64>(buffer)?
-                .to_vec(py)?
-                .into_iter()
-                .map(i128::from),
-        ),
-        ElementType::SignedInteger { bytes: 8 } => from_integers(
-            typed::<i64>(buffer)?
-                .to_vec(py)?
-                .into_iter()
-                .map(i128::from),
-        ),
+        ElementType::UnsignedInteger { bytes: 8 } => from_wide(py, &typed::<u64>(buffer)?, |id| id),
+        ElementType::SignedInteger { bytes: 8 } => {
+            from_wide(py, &typed::<i64>(buffer)?, i64::cast_unsigned)
+        }
         ElementType::UnsignedInteger { bytes: 1 } if is_bytes_like(object) => {
-            from_little_endian(&typed::<u8>(buffer)?.to_vec(py)?)
+            from_byte_buffer(py, typed::<u8>(buffer)?)
         }
         _ => {
             let message = format!(
@@ -153,7 +152,26 @@ fn is_bytes_like(object: &Bound<'_, PyAny>) -> bool {
         || object.is_instance_of::<PyMemoryView>()
 }
 
-fn from_little_endian(bytes: &[u8]) -> PyResult<TokenIds> {
+fn from_byte_buffer<'a>(py: Python<'_>, buffer: PyBuffer<u8>) -> PyResult<TokenIds<'a>> {
+    if cfg!(target_endian = "little")
+        && bytemuck::try_cast_slice::<u8, u32>(in_place(&buffer)).is_ok()
+        && buffer.is_c_contiguous()
+    {
+        return Ok(TokenIds::Bytes(buffer));
+    }
+    Ok(TokenIds::Owned(little_endian(&buffer.to_vec(py)?)?))
+}
+
+fn from_bytes(bytes: &[u8]) -> PyResult<TokenIds<'_>> {
+    if cfg!(target_endian = "little")
+        && let Ok(ids) = bytemuck::try_cast_slice(bytes)
+    {
+        return Ok(TokenIds::Borrowed(ids));
+    }
+    Ok(TokenIds::Owned(little_endian(bytes)?))
+}
+
+fn little_endian(bytes: &[u8]) -> PyResult<Vec<u32>> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
         let message = format!(
@@ -162,27 +180,84 @@ fn from_little_endian(bytes: &[u8]) -> PyResult<TokenIds> {
         );
         return Err(errors::token_ids(message));
     }
-    Ok(TokenIds::Owned(
-        chunks
-            .iter()
-            .map(|chunk| u32::from_le_bytes(*chunk))
-            .collect(),
-    ))
+    Ok(chunks.iter().copied().map(u32::from_le_bytes).collect())
 }
 
-fn from_integers(values: impl Iterator<Item = i128>) -> PyResult<TokenIds> {
-    let ids: Result<Vec<u32>, _> = values
-        .enumerate()
-        .map(|(index, value)| u32::try_from(value).map_err(|_| (index, value)))
-        .collect();
-    ids.map(TokenIds::Owned)
-        .map_err(|(index, value)| out_of_range(index, value))
+/// One pass without branches.
+fn is_any_negative(ids: &[i32]) -> bool {
+    ids.iter().fold(0, |all, id| all | id) < 0
 }
 
-fn from_items<'py>(
+fn from_signed<'a>(ids: Vec<i32>) -> PyResult<TokenIds<'a>> {
+    match ids.iter().position(|id| *id < 0) {
+        Some(index) => Err(out_of_range(index, ids[index])),
+        None => Ok(TokenIds::Owned(bytemuck::cast_vec(ids))),
+    }
+}
+
+/// Narrows 64-bit ids in one pass without branches; the position of a bad one is looked for when there is one.
+fn from_wide<'a, T: Element + std::fmt::Display>(
+    py: Python<'_>,
+    buffer: &PyBuffer<T>,
+    bits: impl Fn(T) -> u64,
+) -> PyResult<TokenIds<'a>> {
+    let copied;
+    let wide: &[T] = if buffer.is_c_contiguous() {
+        in_place(buffer)
+    } else {
+        copied = buffer.to_vec(py)?;
+        &copied
+    };
+    let mut all = 0;
+    let narrow = wide.iter().map(|id| {
+        let bits = bits(*id);
+        all |= bits;
+        #[expect(clippy::cast_possible_truncation, reason = "checked for all at once")]
+        let low = bits as u32;
+        low
+    });
+    let ids = narrow.collect();
+    if u32::try_from(all).is_ok() {
+        return Ok(TokenIds::Owned(ids));
+    }
+    let bad = wide.iter().position(|id| u32::try_from(bits(*id)).is_err());
+    // None is left only when another thread has changed the buffer meanwhile.
+    let index = bad.unwrap_or(0);
+    Err(out_of_range(index, wide[index]))
+}
+
+/// Exact integers by the shortest way, everything else by [`from_items`].
+fn from_tuple<'a>(tuple: &Bound<'_, PyTuple>) -> PyResult<TokenIds<'a>> {
+    let mut ids = Vec::with_capacity(tuple.len());
+    for item in tuple.iter_borrowed() {
+        match exact_integer(&item) {
+            Some(id) => ids.push(id),
+            None => return from_items(tuple.iter().map(Ok), tuple.len()),
+        }
+    }
+    Ok(TokenIds::Owned(ids))
+}
+
+/// The value of an `int` in range; `None` for anything else.
+#[inline]
+fn exact_integer(item: &Bound<'_, PyAny>) -> Option<u32> {
+    if !item.is_exact_instance_of::<PyInt>() {
+        return None;
+    }
+    // SAFETY: called with the GIL on an `int` that `item` keeps alive.
+    let value = unsafe { ffi::PyLong_AsLongLong(item.as_ptr()) };
+    let id = u32::try_from(value).ok();
+    if id.is_none() {
+        // An overflow left an exception behind; who refuses the value raises its own.
+        drop(PyErr::take(item.py()));
+    }
+    id
+}
+
+fn from_items<'a, 'py>(
     items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
     length: usize,
-) -> PyResult<TokenIds> {
+) -> PyResult<TokenIds<'a>> {
     // A length is what an object says of itself; only what it yields is believed.
     let mut ids = Vec::with_capacity(length.min(1 << 16));
     for item in items {

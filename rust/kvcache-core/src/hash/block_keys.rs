@@ -15,25 +15,49 @@ pub struct BlockKeys {
 }
 
 impl BlockKeys {
+    /// Of no blocks.
+    #[must_use]
+    pub fn empty(spec: BlockSpec) -> Self {
+        Self {
+            spec,
+            block_hashes: Vec::new(),
+            content_keys: Vec::new(),
+        }
+    }
+
     /// Hashes the full blocks of `tokens`.
     #[must_use]
     pub fn compute(tokens: &[u32], spec: BlockSpec) -> Self {
-        let block_size = spec.block_size_tokens.get() as usize;
-        let hasher = Hasher::new(spec.hash_seed);
-        let mut block_hashes = vec![BlockHash(0); tokens.len() / block_size];
-        hasher.blocks(tokens, block_size, &mut block_hashes);
-        let mut parent = None;
-        let content_keys = block_hashes.iter().map(|hash| {
-            let key = hasher.key(parent, *hash);
-            parent = Some(key);
-            key
-        });
-        let content_keys = content_keys.collect();
-        Self {
-            spec,
-            block_hashes,
-            content_keys,
+        let mut keys = Self::empty(spec);
+        keys.extend(tokens);
+        keys
+    }
+
+    /// Hashes the full blocks of `tokens`, which follow the blocks so far. Returns the tokens of the partial block behind
+    /// them.
+    pub fn extend<'a>(&mut self, tokens: &'a [u32]) -> &'a [u32] {
+        let block_size = self.spec.block_size_tokens.get() as usize;
+        let first = self.block_hashes.len();
+        let blocks = tokens.len() / block_size;
+        if blocks > 0 {
+            let hasher = Hasher::new(self.spec.hash_seed);
+            self.block_hashes.resize(first + blocks, BlockHash(0));
+            hasher.blocks(tokens, block_size, &mut self.block_hashes[first..]);
+            let mut parent = self.content_keys.last().copied();
+            let keys = self.block_hashes[first..].iter().map(|hash| {
+                let key = hasher.key(parent, *hash);
+                parent = Some(key);
+                key
+            });
+            self.content_keys.extend(keys);
         }
+        &tokens[blocks * block_size..]
+    }
+
+    /// Forgets the blocks from `blocks` on.
+    pub fn truncate(&mut self, blocks: usize) {
+        self.block_hashes.truncate(blocks);
+        self.content_keys.truncate(blocks);
     }
 
     /// The block size and seed that the blocks were hashed with.
@@ -58,6 +82,12 @@ impl BlockKeys {
     #[must_use]
     pub fn len(&self) -> usize {
         self.content_keys.len()
+    }
+
+    /// Tokens of the full blocks.
+    #[must_use]
+    pub fn token_count(&self) -> usize {
+        self.len() * self.spec.block_size_tokens.get() as usize
     }
 
     /// Whether the prompt is shorter than a block.

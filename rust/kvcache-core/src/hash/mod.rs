@@ -5,6 +5,7 @@
 //! functions: nothing here knows streams, tiers or the index.
 
 mod block_keys;
+mod conversation;
 mod hasher;
 mod mid;
 mod secret;
@@ -13,4 +14,5 @@ mod secret;
 mod tests;
 
 pub use block_keys::BlockKeys;
+pub use conversation::Conversation;
 pub use hasher::Hasher;

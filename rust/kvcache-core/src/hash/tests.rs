@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use twox_hash::XxHash3_128;
 
-use super::{BlockKeys, Hasher};
+use super::{BlockKeys, Conversation, Hasher};
 use crate::model::{BlockHash, BlockSpec, ContentKey};
 
 /// Token `i` is `first_token + i × token_step`, modulo 2^32.
@@ -113,6 +113,48 @@ fn sizes_written_out_agree_with_the_library() {
             assert_eq!(hasher.key(Some(ContentKey(parent)), block).0, expected);
         }
     }
+}
+
+/// However a prompt comes in and is cut, what is hashed is what hashing all of it at once gives.
+#[test]
+fn a_conversation_is_its_tokens_hashed_at_once() {
+    let seed = std::env::var("KVCACHE_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| fastrand::u64(..));
+    println!("KVCACHE_SEED={seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for _ in 0..300 {
+        let block_size = [1, 2, 3, 8, 16, 32, 128][rng.usize(..7)];
+        let spec = spec(block_size, rng.u64(..));
+        let (mut conversation, mut tokens) = (Conversation::new(spec), Vec::new());
+        for _ in 0..rng.usize(1..20) {
+            if rng.u8(..5) == 0 {
+                let asked = rng.usize(..=tokens.len() + 3);
+                let left = conversation.truncate(asked);
+                let asked = asked.min(tokens.len());
+                assert!(left <= asked && asked < left + block_size as usize);
+                tokens.truncate(left);
+            } else {
+                let added: Vec<u32> = (0..rng.usize(..3 * block_size as usize + 2))
+                    .map(|_| rng.u32(..))
+                    .collect();
+                conversation.extend(&added);
+                tokens.extend(added);
+            }
+            assert_eq!(conversation.keys(), &BlockKeys::compute(&tokens, spec));
+            assert_eq!(conversation.token_count(), tokens.len());
+        }
+    }
+}
+
+/// A cut inside the partial block is exact; inside a full one it takes the block.
+#[test]
+fn a_cut_says_how_many_tokens_are_left() {
+    let mut conversation = Conversation::new(spec(4, 1024));
+    conversation.extend(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    let lefts = [11, 10, 9, 8, 7, 4, 3, 0].map(|count| conversation.truncate(count));
+    assert_eq!(lefts, [10, 10, 9, 8, 4, 4, 0, 0]);
 }
 
 const CASES: &[Case] = &[

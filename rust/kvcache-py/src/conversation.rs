@@ -1,0 +1,113 @@
+//! `Conversation`.
+
+use std::sync::{PoisonError, RwLock};
+
+use kvcache_core::hash::{BlockKeys, Conversation};
+use pyo3::prelude::*;
+
+use crate::block_keys::{PyBlockKeys, block_spec};
+use crate::prompt::{detached, is_long_hash, is_long_walk};
+use crate::tokens::TokenIds;
+
+/// A prompt that grows: what a next turn appends is hashed, and nothing twice.
+///
+/// Python is never called while the lock is held.
+#[pyclass(frozen, name = "Conversation", module = "kvcache._core")]
+pub(crate) struct PyConversation {
+    conversation: RwLock<Conversation>,
+}
+
+impl PyConversation {
+    /// Hands the keys over as they are now; they do not change meanwhile.
+    pub(crate) fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        by_keys: impl FnOnce(&BlockKeys) -> T + Send,
+    ) -> T {
+        let long = self.read(|conversation| is_long_walk(conversation.keys()));
+        detached(py, long, || {
+            self.read(|conversation| by_keys(conversation.keys()))
+        })
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Conversation) -> T) -> T {
+        read(
+            &self
+                .conversation
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+
+    fn write<T>(&self, write: impl FnOnce(&mut Conversation) -> T) -> T {
+        let mut conversation = self
+            .conversation
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        write(&mut conversation)
+    }
+}
+
+#[pymethods]
+impl PyConversation {
+    #[new]
+    #[pyo3(signature = (block_size=128, *, hash_seed=1024))]
+    fn new(block_size: u32, hash_seed: u64) -> PyResult<Self> {
+        let spec = block_spec(block_size, hash_seed)?;
+        Ok(Self {
+            conversation: RwLock::new(Conversation::new(spec)),
+        })
+    }
+
+    /// Tokens in a block.
+    #[getter]
+    fn block_size(&self) -> u32 {
+        self.read(|conversation| conversation.keys().spec().block_size_tokens.get())
+    }
+
+    /// Seed of both hashes.
+    #[getter]
+    fn hash_seed(&self) -> u64 {
+        self.read(|conversation| conversation.keys().spec().hash_seed)
+    }
+
+    /// Tokens so far, those of the last, partial block included.
+    #[getter]
+    fn token_count(&self) -> usize {
+        self.read(Conversation::token_count)
+    }
+
+    /// Appends tokens. Raises `TokenIdsError`, and appends nothing then.
+    fn extend(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<()> {
+        let tokens = TokenIds::extract(token_ids)?;
+        let tokens = tokens.as_slice();
+        detached(py, is_long_hash(tokens), || {
+            self.write(|conversation| conversation.extend(tokens));
+        });
+        Ok(())
+    }
+
+    /// Forgets the tokens from `token_count` on, with the whole of a full block that this cuts. Returns how many are left.
+    fn truncate(&self, token_count: usize) -> usize {
+        self.write(|conversation| conversation.truncate(token_count))
+    }
+
+    /// The keys of the full blocks so far; later turns do not change them.
+    fn block_keys(&self) -> PyBlockKeys {
+        PyBlockKeys {
+            keys: self.read(|conversation| conversation.keys().clone()),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        self.read(|conversation| {
+            let spec = conversation.keys().spec();
+            format!(
+                "Conversation(block_size={}, hash_seed={}, token_count={})",
+                spec.block_size_tokens,
+                spec.hash_seed,
+                conversation.token_count()
+            )
+        })
+    }
+}
