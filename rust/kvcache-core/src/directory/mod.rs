@@ -3,6 +3,7 @@
 //! The public surface of the crate. Holds one index for each way of naming blocks; usually there is one.
 
 mod answer;
+mod digits;
 #[expect(
     clippy::module_inception,
     reason = "the room is named after its main type"

@@ -3,6 +3,8 @@
 //! Invariant: what is accepted is one JSON object with exactly the known fields, each once, and every id an integer in
 //! 0 … 2^32−1. Nothing is rounded, clamped or guessed. Allocates what the bytes present justify.
 
+use super::digits;
+
 /// `{"token_ids": […]}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryRequest {
@@ -241,12 +243,16 @@ impl Cursor<'_> {
     /// Digits without a leading zero. Leaves the cursor behind the last one.
     fn token_id(&mut self, index: usize) -> Result<u32, RequestError> {
         let start = self.at;
-        let mut value: u64 = 0;
-        while let Some(digit @ b'0'..=b'9') = self.peek() {
-            value = value * 10 + u64::from(digit - b'0');
-            self.at += 1;
-            if self.at - start > 10 {
-                return Err(self.not_a_token_id(index));
+        let (value, digits) = digits::leading(self.bytes.get(start..).unwrap_or_default());
+        self.at += digits;
+        let mut value = u64::from(value);
+        if digits == 0 || digits == digits::MOST {
+            while let Some(digit @ b'0'..=b'9') = self.peek() {
+                value = value * 10 + u64::from(digit - b'0');
+                self.at += 1;
+                if self.at - start > 10 {
+                    return Err(self.not_a_token_id(index));
+                }
             }
         }
         let digits = self.at - start;
@@ -378,6 +384,33 @@ mod tests {
         }
         // A trailing comma in the list is an entry that is no token id.
         assert_eq!(code(r#"{"token_ids":[1,]}"#), "invalid_token_ids");
+    }
+
+    /// Ids of every length, wherever they end before the end of the body.
+    #[test]
+    fn reads_ids_of_any_length_anywhere() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..20_000 {
+            let ids: Vec<u32> = (0..rng.usize(1..12))
+                .map(|_| rng.u32(..) >> rng.u32(..32))
+                .collect();
+            let gap = [",", ", ", " ,\n"][rng.usize(..3)];
+            let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            let end = &" }     "[usize::from(rng.bool())..rng.usize(2..7)];
+            let body = format!("{{\"token_ids\":[{}]{end}", texts.join(gap));
+            assert_eq!(parse(&body), Ok(ids), "{body}");
+        }
+        for (body, expected) in [
+            (r#"{"token_ids":[00]}      "#, "invalid_json"),
+            (r#"{"token_ids":[0123]}      "#, "invalid_json"),
+            (r#"{"token_ids":[0000000000]}      "#, "invalid_json"),
+            (r#"{"token_ids":[00000000000]}      "#, "invalid_token_ids"),
+            (r#"{"token_ids":[12345678.5]}      "#, "invalid_token_ids"),
+            (r#"{"token_ids":[1234567e1]}      "#, "invalid_token_ids"),
+            (r#"{"token_ids":[1234567 8]}      "#, "invalid_json"),
+        ] {
+            assert_eq!(code(body), expected, "{body}");
+        }
     }
 
     #[test]
