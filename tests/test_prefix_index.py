@@ -199,6 +199,11 @@ def test_the_bad_entry_is_named(index: kvcache.PrefixIndex) -> None:
             ids[100] = -5
             with pytest.raises(kvcache.TokenIdsError, match=rf"token_ids\[{100 // step}\] .*: -5"):
                 index.query(ids[::step])
+    for at in (0, 1, 15, 16, 98, 99):
+        ids = np.full(100, 2**32 - 1, dtype=np.uint64)
+        ids[at] = 2**64 - 1
+        with pytest.raises(kvcache.TokenIdsError, match=rf"token_ids\[{at}\] .*: {2**64 - 1}"):
+            index.query(ids)
     wide = np.array([0, 2**32 - 1, 2**32], dtype=np.uint64)
     assert len(index.query(wide[:2])) == 1
     with pytest.raises(kvcache.TokenIdsError, match=r"token_ids\[2\] .*: 4294967296"):
