@@ -12,13 +12,13 @@ use crate::tokens::TokenIds;
 /// Tokens whose hashing takes longer than giving the GIL away and taking it back may cost.
 ///
 /// Who gives it away while another thread computes may wait for a whole switch interval, 5 ms, to have it again.
-const DETACH_FROM_TOKENS: usize = 16_384;
+const DETACH_FROM_TOKENS: usize = 8_000;
 
 /// Bytes of JSON whose parsing takes as long.
 const DETACH_FROM_BYTES: usize = 16_384;
 
 /// Blocks whose walk takes as long.
-const DETACH_FROM_BLOCKS: usize = 8192;
+const DETACH_FROM_BLOCKS: usize = 4_000;
 
 /// Hands `prompt` over as what it is. Raises `TokenIdsError`.
 pub(crate) fn ask<T: Send>(
