@@ -135,13 +135,8 @@ pub(super) fn answer(
     promised.extend(map.slots().iter().map(|slot| sequences.get(*slot)));
     counts.clear();
     counts.resize(map.slots().len(), Count::default());
-    let reached = trie::walk(trie, &mut prompt, Tally::new(map, counts));
-    let block_size = spec.block_size_tokens.get();
-    for slot in reached.iter() {
-        let count = &mut counts[map.row_of(slot)];
-        count.depth *= block_size;
-        count.host_only *= block_size;
-    }
+    let tally = Tally::new(map, counts, spec.block_size_tokens.get());
+    trie::walk(trie, &mut prompt, tally);
     if !Arc::ptr_eq(rows, map.rows()) {
         *rows = map.rows().clone();
     }

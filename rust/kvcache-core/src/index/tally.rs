@@ -6,12 +6,12 @@
 use super::slot_map::SlotMap;
 use super::slot_mask::{Slot, SlotMask};
 
-/// What was counted for one row, in blocks.
+/// What was counted for one row, in tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count {
-    /// Blocks held from the start.
+    /// Tokens of the blocks held from the start.
     pub(super) depth: u32,
-    /// Of which with a Host copy only.
+    /// Of which those with a Host copy only.
     pub(super) host_only: u32,
 }
 
@@ -21,8 +21,7 @@ pub(super) struct Tally<'a> {
     counts: &'a mut [Count],
     /// Slots that hold every block so far.
     alive: SlotMask,
-    /// Slots with a depth.
-    reached: SlotMask,
+    block_size_tokens: u32,
     /// Blocks so far.
     blocks: u32,
     /// Slots that had Host copies only in the last `pending_blocks` blocks, not yet counted.
@@ -32,12 +31,12 @@ pub(super) struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     /// `counts` has a place for each row of `map`, with nothing counted.
-    pub(super) fn new(map: &'a SlotMap, counts: &'a mut [Count]) -> Self {
+    pub(super) fn new(map: &'a SlotMap, counts: &'a mut [Count], block_size_tokens: u32) -> Self {
         Self {
             map,
             counts,
             alive: map.live(),
-            reached: SlotMask::EMPTY,
+            block_size_tokens,
             blocks: 0,
             pending: SlotMask::EMPTY,
             pending_blocks: 0,
@@ -68,10 +67,9 @@ impl<'a> Tally<'a> {
     /// The next run's blocks, for a slot that does not simply hold them all: how many it holds from the run's start, and
     /// of those in Host only. To be followed by [`Tally::run_beside`].
     pub(super) fn part(&mut self, slot: Slot, held: u32, host_only: u32, goes_on: bool) {
-        self.count_mut(slot).host_only += host_only;
+        self.count_mut(slot).host_only += host_only * self.block_size_tokens;
         if !goes_on {
-            self.count_mut(slot).depth = self.blocks + held;
-            self.reached.insert(slot);
+            self.count_mut(slot).depth = (self.blocks + held) * self.block_size_tokens;
             self.alive.remove(slot);
         }
     }
@@ -91,11 +89,10 @@ impl<'a> Tally<'a> {
         self.pend(hold.and_not(device), blocks);
     }
 
-    /// No block follows. Says which slots held anything.
-    pub(super) fn finish(mut self) -> SlotMask {
+    /// No block follows.
+    pub(super) fn finish(mut self) {
         self.end(self.alive);
         self.flush();
-        self.reached
     }
 
     #[inline]
@@ -109,19 +106,16 @@ impl<'a> Tally<'a> {
     }
 
     fn end(&mut self, slots: SlotMask) {
-        if self.blocks == 0 {
-            return;
-        }
-        self.reached = self.reached.or(slots);
-        for slot in slots.iter() {
-            self.count_mut(slot).depth = self.blocks;
+        let tokens = self.blocks * self.block_size_tokens;
+        if tokens > 0 {
+            slots.for_each(|slot| self.count_mut(slot).depth = tokens);
         }
     }
 
     fn flush(&mut self) {
-        for slot in self.pending.iter() {
-            self.count_mut(slot).host_only += self.pending_blocks;
-        }
+        let tokens = self.pending_blocks * self.block_size_tokens;
+        let pending = self.pending;
+        pending.for_each(|slot| self.count_mut(slot).host_only += tokens);
         self.pending_blocks = 0;
     }
 }

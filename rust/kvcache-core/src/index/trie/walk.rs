@@ -21,12 +21,8 @@ pub(in crate::index) trait Prompt {
     fn key(&self, block: usize) -> Option<ContentKey>;
 }
 
-/// Walks for as long as some slot in `tally` is alive, and says which held anything.
-pub(in crate::index) fn walk(
-    trie: &Trie,
-    prompt: &mut impl Prompt,
-    mut tally: Tally<'_>,
-) -> SlotMask {
+/// Walks for as long as some slot in `tally` is alive.
+pub(in crate::index) fn walk(trie: &Trie, prompt: &mut impl Prompt, mut tally: Tally<'_>) {
     let visible = &trie.visible;
     let mut holders = Holders::default();
     let (mut at, mut child, mut edge) = (0, TABLED, ROOT);
@@ -62,7 +58,7 @@ pub(in crate::index) fn walk(
         }
         (child, edge) = line.child();
     }
-    tally.finish()
+    tally.finish();
 }
 
 /// A slot that holds a run in part, or in parts of both tiers: Device copies, Host copies.
