@@ -2,6 +2,7 @@
 
     python bench/report.py                all; the first time builds the peers: about 4 minutes more on 2 cores
     python bench/report.py --smoke        proves in seconds that the harness works: tiny, no peers, writes nothing
+    python bench/report.py --goals        only what is promised, as a table on stdout: 2 minutes
     python bench/report.py --from FILE    tables and plots anew from the figures of an earlier run
 
 Raw figures stay in `$KVCACHE_BENCH_DIR/figures.json` (`target/bench`).
@@ -106,10 +107,15 @@ def smoke() -> None:
     print(render(found, conditions(0), []))
 
 
+def promised() -> None:
+    stated = conditions(0) | {"command": "`python bench/report.py --goals`"}
+    print(render(runs.promised(), stated, []))
+
+
 def full(rounds: int) -> None:
     stated = conditions(rounds)
     folder = w1.directory()
-    found = runs.peers(rounds) + runs.python(folder, runs.ENTRIES)
+    found = runs.peers(rounds) + runs.python(folder, runs.ENTRIES) + runs.promised()
     kept: dict[str, Any] = {
         "conditions": stated,
         "records": [records.to_json(one) for one in found],
@@ -126,11 +132,14 @@ def again(file: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures everything and writes the tables.")
     parser.add_argument("--smoke", action="store_true", help="tiny, no peers, writes nothing")
+    parser.add_argument("--goals", action="store_true", help="only what is promised")
     parser.add_argument("--rounds", type=int, default=3, help="alternating rounds a process")
     parser.add_argument("--from", dest="earlier", type=Path, help="figures.json of an earlier run")
     args = parser.parse_args()
     if args.smoke:
         smoke()
+    elif args.goals:
+        promised()
     elif args.earlier:
         again(args.earlier)
     else:

@@ -20,20 +20,23 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 MANIFEST = HERE / "peers" / "Cargo.toml"
+CORE_MANIFEST = HERE / "core" / "Cargo.toml"
 ENTRIES, STREAMS, QUERIES = 1_000_000, 32, 2000
 SWEEP_QUERIES = 500
 PROCESSES = 3
 STREAM_SWEEP, STREAM_SWEEP_ENTRIES = (1, 8, 32, 64, 128), 250_000
 ENTRY_SWEEP = (125_000, 250_000, 500_000, 1_000_000, 2_000_000, 4_000_000)
 SWEEP_CONTESTANTS = "kvcache,dynamo-compressed,smg-chain"
+CORE_MEASURES = ("wire", "decoding", "snapshot", "beside", "streams", "memory")
+PYTHON_GOALS = ("threads.py", "http_query.py")
 VARIANTS = ("shared", "private-wires", "nothing-shared", "one-block")
 
 
-def build_peers() -> Path:
+def build(manifest: Path) -> Path:
     """The binary, built unless it is there."""
     command = ["cargo", "build", "--release", "--locked", "--message-format", "json"]
     built = subprocess.run(  # noqa: S603 (our own arguments)
-        [*command, "--manifest-path", str(MANIFEST)], check=True, stdout=subprocess.PIPE, text=True
+        [*command, "--manifest-path", str(manifest)], check=True, stdout=subprocess.PIPE, text=True
     )
     messages = [json.loads(line) for line in built.stdout.splitlines()]
     return Path(next(path for message in messages if (path := message.get("executable"))))
@@ -92,13 +95,28 @@ def sweep(binary: Path, entries: int, streams: int, rounds: int) -> Iterator[Rec
 
 def peers(rounds: int) -> Records:
     """Everything that the peers take part in."""
-    binary = build_peers()
+    binary = build(MANIFEST)
     found = mark(list(main_runs(binary, rounds)), main=True)
     for streams in STREAM_SWEEP:
         few = list(sweep(binary, STREAM_SWEEP_ENTRIES, streams, rounds))
         found += mark(few, sweep="streams")
     for entries in ENTRY_SWEEP:
         found += mark(list(sweep(binary, entries, STREAMS, rounds)), sweep="entries")
+    return found
+
+
+def promised() -> Records:
+    """What the goals are about: the core by itself, and the layers above it."""
+    binary = build(CORE_MANIFEST)
+    commands = [[str(binary), measure] for measure in CORE_MEASURES]
+    commands += [[sys.executable, str(HERE / script)] for script in PYTHON_GOALS]
+    found = []
+    for command in commands:
+        print(" ".join(command), file=sys.stderr, flush=True)
+        done = subprocess.run(  # noqa: S603 (our own arguments)
+            command, check=True, stdout=subprocess.PIPE, text=True
+        )
+        found += [records.parse(line) for line in done.stdout.splitlines()]
     return found
 
 

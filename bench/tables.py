@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import goals
+from goals import number
 from records import OURS, Record, Records, select
 
 if TYPE_CHECKING:
@@ -56,12 +58,6 @@ VARIANTS = {
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def number(value: float) -> str:
-    """Three significant digits."""
-    digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:.{digits}f}"
 
 
 def times(ours: float, theirs: float, *, more_is_better: bool) -> str:
@@ -137,4 +133,6 @@ def sections(records: Records) -> list[tuple[str, str]]:
         found.append(("Leading blocks counted around a hole", holes(main)))
     if select(records, "query W1 from numpy"):
         found.append(("From Python", table(records, PYTHON)))
+    if promised := list(goals.rows(records)):
+        found.append(("Goals", grid(goals.HEADER, promised)))
     return found

@@ -38,6 +38,14 @@ def test_wrong_answers_are_not_compared() -> None:
     assert "0.05x" not in table
 
 
+def test_goals_say_what_was_missed_and_beside_what() -> None:
+    figures = {"more_ms": 0.5, "p50_ms": 0.8, "constant_p50_ms": 0.3}
+    record = Record("query over HTTP", "kvcache", variant="8 tokens", figures=figures)
+    ((heading, table),) = tables.sections([record])
+    assert heading == "Goals"
+    assert "| 8 tokens, blocks of 16 | 0.50 | ≤ 0.4 | no | query 0.80, constant 0.30 |" in table
+
+
 def test_records_survive_json() -> None:
     record = stores("peer", 8e6)
     assert parse(json.dumps(to_json(record))) == record

@@ -65,19 +65,19 @@ fn messages(blocks: usize) -> Vec<u8> {
 
 /// Gives everybody who asks the same empty snapshot.
 fn answer(replay: &TcpListener) -> Result<()> {
-    let mut reply = Vec::new();
-    frame(&mut reply, b"", true);
-    frame(&mut reply, &WATERMARK.to_be_bytes(), true);
-    frame(&mut reply, &snapshot(&[], BLOCK_SIZE), false);
-    frame(&mut reply, b"", true);
-    frame(&mut reply, &u64::MAX.to_be_bytes(), true);
-    frame(&mut reply, b"", false);
+    let mut bytes = Vec::new();
+    frame(&mut bytes, b"", true);
+    frame(&mut bytes, &WATERMARK.to_be_bytes(), true);
+    frame(&mut bytes, &snapshot(&[], BLOCK_SIZE), false);
+    frame(&mut bytes, b"", true);
+    frame(&mut bytes, &u64::MAX.to_be_bytes(), true);
+    frame(&mut bytes, b"", false);
     loop {
         let (mut client, _) = replay.accept()?;
         shake_hands(&mut client, "ROUTER")?;
         read_frame(&mut client)?;
         read_frame(&mut client)?;
-        client.write_all(&reply)?;
+        client.write_all(&bytes)?;
         // The client hangs up when it has read all.
         let _ = client.read(&mut [0; 64]);
     }

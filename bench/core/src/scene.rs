@@ -41,6 +41,22 @@ pub fn prompts(seed: u64, count: usize, tokens: usize) -> Vec<Vec<u32>> {
         .collect()
 }
 
+/// Eight streams that hold all prompts on Device.
+///
+/// # Errors
+/// What the index refuses.
+pub fn holders(index: &Arc<PrefixIndex>, prompts: &[Vec<u32>]) -> Result<Vec<StreamWriter>> {
+    let names = (0..8).map(|name| {
+        let mut writer = stream(index, &format!("other {name}"))?;
+        for prompt in prompts {
+            let keys = BlockKeys::compute(prompt, index.spec());
+            hold(&mut writer, &keys, keys.len(), 0)?;
+        }
+        Ok(writer)
+    });
+    names.collect()
+}
+
 /// Stores the first `device` blocks of a prompt on Device and the `host` blocks after them in Host only.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use kvcache_core::decode::xllm::{self, Expectation};
-use kvcache_core::hash::{BlockKeys, Hasher};
+use kvcache_core::hash::Hasher;
 use kvcache_core::index::StreamWriter;
 use kvcache_core::model::{Batch, BlockHash, DpRank, Sequence};
 use serde_json::json;
@@ -36,15 +36,7 @@ pub fn run(cli: &Cli) -> Result<()> {
 fn one(cli: &Cli, block_size: u32) -> Result<()> {
     let index = scene::index(block_size)?;
     let prompts = scene::prompts(5, 64, 8192);
-    let mut others = Vec::new();
-    for name in 0..8 {
-        let mut writer = scene::stream(&index, &format!("other {name}"))?;
-        for prompt in &prompts {
-            let keys = BlockKeys::compute(prompt, index.spec());
-            scene::hold(&mut writer, &keys, keys.len(), 0)?;
-        }
-        others.push(writer);
-    }
+    let others = scene::holders(&index, &prompts)?;
     let blocks = cli.blocks.min(65_536);
     let spans = story::tell(6, blocks, block_size, 1024, BLOCKS_A_MESSAGE);
     let stores = spans.iter().map(|span| store_message(span, block_size));

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use kvcache_core::decode::xllm::{self, Expectation};
-use kvcache_core::hash::BlockKeys;
 use kvcache_core::index::{Origin, Publication, StreamWriter};
 use kvcache_core::model::{Batch, DpRank, Sequence};
 use serde_json::json;
@@ -35,28 +34,10 @@ pub fn run(cli: &Cli) -> Result<()> {
 }
 
 fn one(cli: &Cli, variant: &str, in_event: usize) -> Result<()> {
-    let mut spans = story::tell(3, cli.blocks, BLOCK_SIZE, 256, in_event);
-    let whole = encode::snapshot(&spans, BLOCK_SIZE);
-    if let Some(last) = spans.last_mut() {
-        last.wire_hashes.pop();
-        last.token_ids
-            .truncate(last.wire_hashes.len() * BLOCK_SIZE as usize);
-    }
-    spans.retain(|span| !span.wire_hashes.is_empty());
-    let less = encode::snapshot(&spans, BLOCK_SIZE);
-    drop(spans);
-
+    let (whole, less) = payloads(cli.blocks, in_event);
     let index = scene::index(BLOCK_SIZE)?;
     let prompts = scene::prompts(4, 64, 8192);
-    let mut others = Vec::new();
-    for name in 0..8 {
-        let mut writer = scene::stream(&index, &format!("other {name}"))?;
-        for prompt in &prompts {
-            let keys = BlockKeys::compute(prompt, index.spec());
-            scene::hold(&mut writer, &keys, keys.len(), 0)?;
-        }
-        others.push(writer);
-    }
+    let _others = scene::holders(&index, &prompts)?;
 
     let mut seconds: [Vec<f64>; 4] = Default::default();
     let mut parts: [Vec<f64>; 3] = Default::default();
@@ -147,6 +128,20 @@ fn one(cli: &Cli, variant: &str, in_event: usize) -> Result<()> {
         .print(figures);
     }
     Ok(())
+}
+
+/// A snapshot, and one without its last block.
+fn payloads(blocks: usize, in_event: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut spans = story::tell(3, blocks, BLOCK_SIZE, 256, in_event);
+    let whole = encode::snapshot(&spans, BLOCK_SIZE);
+    if let Some(last) = spans.last_mut() {
+        last.wire_hashes.pop();
+        last.token_ids
+            .truncate(last.wire_hashes.len() * BLOCK_SIZE as usize);
+    }
+    spans.retain(|span| !span.wire_hashes.is_empty());
+    let less = encode::snapshot(&spans, BLOCK_SIZE);
+    (whole, less)
 }
 
 /// How long a thread has been ready to run and not run: another process's doing, which no figure is to show.

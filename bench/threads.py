@@ -1,0 +1,127 @@
+"""Queries a second on two Python threads beside one: what the extension does without the interpreter's lock.
+
+    python bench/threads.py [SECONDS A ROUND]
+
+Two processes are measured beside: what two cores can do at most, while whatever else runs on them.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import statistics
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import kvcache
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+TOKENS, PROMPTS, STREAMS, ROUNDS = 8192, 64, 8, 5
+
+
+def filled(block_size: int) -> tuple[kvcache.PrefixIndex, list[npt.NDArray[np.uint32]]]:
+    """An index whose streams hold all prompts, and the prompts."""
+    rng = np.random.default_rng(1)
+    index = kvcache.PrefixIndex(block_size)
+    prompts = [rng.integers(0, 151_936, TOKENS, dtype=np.uint32) for _ in range(PROMPTS)]
+    for stream in range(STREAMS):
+        for number, prompt in enumerate(prompts):
+            blocks = TOKENS // block_size
+            index.store(str(stream), list(range(number << 16, (number << 16) + blocks)), prompt)
+    return index, prompts
+
+
+def asked(block_size: int, seconds: float, begin: Callable[[], object], first: int) -> int:
+    """Queries that one thread asks in that time, in a process of its own."""
+    index, prompts = filled(block_size)
+    begin()
+    return ask(index, prompts[first:] + prompts[:first], time.perf_counter() + seconds)
+
+
+def ask(index: kvcache.PrefixIndex, prompts: list[npt.NDArray[np.uint32]], until: float) -> int:
+    query, count = index.query, 0
+    while time.perf_counter() < until:
+        for prompt in prompts:
+            query(prompt)
+        count += len(prompts)
+    return count
+
+
+def by_threads(
+    index: kvcache.PrefixIndex,
+    prompts: list[npt.NDArray[np.uint32]],
+    threads: int,
+    seconds: float,
+) -> float:
+    """Queries a second of all threads together."""
+    counts = [0] * threads
+    until = time.perf_counter() + seconds
+
+    def work(number: int) -> None:
+        first = number * PROMPTS // threads
+        counts[number] = ask(index, prompts[first:] + prompts[:first], until)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    started = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return sum(counts) / (time.perf_counter() - started)
+
+
+def by_processes(block_size: int, processes: int, seconds: float) -> float:
+    """The same of processes that share nothing."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes)
+    with context.Pool(processes, _keep, (barrier,)) as pool:
+        tasks = [(block_size, seconds, number) for number in range(processes)]
+        return sum(pool.starmap(_asked, tasks, chunksize=1)) / seconds
+
+
+_barriers: list[threading.Barrier] = []
+
+
+def _keep(barrier: threading.Barrier) -> None:
+    _barriers.append(barrier)
+
+
+def _asked(block_size: int, seconds: float, number: int) -> int:
+    return asked(block_size, seconds, _barriers[0].wait, number * PROMPTS // 2)
+
+
+def main() -> None:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
+    for block_size in (16, 128):
+        index, prompts = filled(block_size)
+        one, two, alone, both = [], [], [], []
+        for _ in range(ROUNDS):
+            one.append(by_threads(index, prompts, 1, seconds))
+            two.append(by_threads(index, prompts, 2, seconds))
+            alone.append(by_processes(block_size, 1, seconds))
+            both.append(by_processes(block_size, 2, seconds))
+        figures = {
+            "measure": "two Python threads",
+            "contestant": "kvcache",
+            "variant": "numpy prompts of 8192 tokens",
+            "block_size": block_size,
+            "streams": STREAMS,
+            "entries": 0,
+            "one_per_s": max(one),
+            "two_per_s": max(two),
+            "ratio": max(two) / max(one),
+            "median_ratio": statistics.median(b / a for a, b in zip(one, two, strict=True)),
+            "processes_ratio": max(both) / max(alone),
+        }
+        print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
