@@ -79,7 +79,11 @@ STREAM_METRICS: Final = (
         lambda s: s["known_blocks"],
     ),
     _gauge("orphan_blocks", "Blocks below a parent that is gone.", lambda s: s["orphan_blocks"]),
-    _gauge("memory_bytes", "Estimate of what the stream occupies.", lambda s: s["memory_bytes"]),
+    _gauge(
+        "memory_bytes",
+        "Estimate of what the stream occupies, as if it shared no block with others.",
+        lambda s: s["memory_bytes"],
+    ),
     _gauge("buffered_bytes", "Live messages held for a snapshot.", lambda s: s["buffered_bytes"]),
     StreamMetric(
         "kvcache_stream_sequence_number",
