@@ -158,7 +158,8 @@ def _serve(args: argparse.Namespace) -> int:
 
     try:
         serve(_serve_options(args))
-    except BindError as error:
+    except (BindError, OSError) as error:
+        # An address or threads that the system does not give: nothing that a traceback could help with.
         _complain(str(error))
         return 1
     return 0

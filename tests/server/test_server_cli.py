@@ -6,12 +6,13 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import httpx
 import pytest
 from conftest import DEADLINE_SECONDS, Process
 from kvcache.cli import main
+from kvcache.service import Service
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,6 +219,22 @@ def test_a_taken_port_is_exit_1_and_one_line() -> None:
     assert served.stderr == [
         f"kvcache: cannot listen on http://127.0.0.1:{port}: address already in use"
     ]
+
+
+def test_a_system_without_threads_is_exit_1_and_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: object) -> NoReturn:
+        message = "cannot start the ingest threads: Resource temporarily unavailable"
+        raise OSError(message)
+
+    monkeypatch.setattr(Service, "start", start)
+    code, out, err = run(capsys, "serve", "--port=0")
+    assert (code, out) == (1, [])
+    assert [line for line in err if line.startswith("kvcache: ")] == [
+        "kvcache: cannot start the ingest threads: Resource temporarily unavailable"
+    ]
+    assert not any("Traceback" in line for line in err)
 
 
 def test_ipv6_is_bracketed() -> None:
