@@ -152,7 +152,7 @@ def block_keys(token_ids: TokenIds, block_size: int = 128, hash_seed: int = 1024
 class PrefixIndex:
     """The index alone, without network.
 
-    Thread-safe; queries never wait for writers, and those that take longer than a few microseconds release the GIL.
+    Thread-safe; queries release the GIL and never wait for writers.
     """
 
     def __new__(

@@ -8,7 +8,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::prompt::{detached, is_long_hash};
 use crate::tokens::TokenIds;
 
 /// A prompt's full blocks, hashed once (spec: content keys).
@@ -92,8 +91,6 @@ pub(crate) fn block_keys(
     let tokens = TokenIds::extract(token_ids)?;
     let tokens = tokens.as_slice();
     Ok(PyBlockKeys {
-        keys: detached(py, is_long_hash(tokens), || {
-            BlockKeys::compute(tokens, spec)
-        }),
+        keys: py.detach(|| BlockKeys::compute(tokens, spec)),
     })
 }

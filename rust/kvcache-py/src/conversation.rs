@@ -6,7 +6,6 @@ use kvcache_core::hash::{BlockKeys, Conversation};
 use pyo3::prelude::*;
 
 use crate::block_keys::{PyBlockKeys, block_spec};
-use crate::prompt::{detached, is_long_hash, is_long_walk};
 use crate::tokens::TokenIds;
 
 /// A prompt that grows: what a next turn appends is hashed, and nothing twice.
@@ -24,10 +23,7 @@ impl PyConversation {
         py: Python<'_>,
         by_keys: impl FnOnce(&BlockKeys) -> T + Send,
     ) -> T {
-        let long = self.read(|conversation| is_long_walk(conversation.keys()));
-        detached(py, long, || {
-            self.read(|conversation| by_keys(conversation.keys()))
-        })
+        py.detach(|| self.read(|conversation| by_keys(conversation.keys())))
     }
 
     fn read<T>(&self, read: impl FnOnce(&Conversation) -> T) -> T {
@@ -81,7 +77,7 @@ impl PyConversation {
     fn extend(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<()> {
         let tokens = TokenIds::extract(token_ids)?;
         let tokens = tokens.as_slice();
-        detached(py, is_long_hash(tokens), || {
+        py.detach(|| {
             self.write(|conversation| conversation.extend(tokens));
         });
         Ok(())

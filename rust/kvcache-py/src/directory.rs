@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::errors;
 use crate::matches::PyMatches;
-use crate::prompt::{ask, detached, is_long_body};
+use crate::prompt::ask;
 use crate::stream_names::StreamNames;
 use crate::stream_spec::PyStreamSpec;
 
@@ -77,7 +77,7 @@ impl PyDirectory {
 
     /// Answers a request body `{"token_ids":[…]}` with the response body. Raises `RequestError`.
     fn query_json<'py>(&self, py: Python<'py>, body: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        let answer = detached(py, is_long_body(body), || {
+        let answer = py.detach(|| {
             let request = QueryRequest::parse(body).map_err(|error| errors::request(&error))?;
             let matches = self
                 .directory
