@@ -12,6 +12,7 @@ from kvcache._core import (
     Match,
     Matches,
     PrefixIndex,
+    StreamSpec,
     __version__,
     block_keys,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "PrefixIndex",
     "RequestError",
     "StoreError",
+    "StreamSpec",
     "TokenIdsError",
     "WaitTimeoutError",
     "__version__",

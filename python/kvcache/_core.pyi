@@ -36,6 +36,7 @@ class StreamSpec:
         block_size: int = 128,
         topic: str = "",
         hash_seed: int = 1024,
+        identity: str | None = None,
     ) -> Self: ...
 
 @final
@@ -46,6 +47,9 @@ class Match:
     def instance_name(self) -> str: ...
     @property
     def dp_rank(self) -> int: ...
+    @property
+    def identity(self) -> str | None:
+        """Which process the stream was followed as (see `Directory.set_streams`); `None` for static streams."""
     @property
     def synchronized(self) -> bool: ...
     @property
@@ -78,6 +82,9 @@ class Matches(Sequence[Match]):
         The same object from one answer of an index to the next while the streams are the same, so that `is` tells
         whether positions still mean what they did.
         """
+    @property
+    def identities(self) -> tuple[str | None, ...]:
+        """Which process each stream was followed as; `None` for static streams. The same object while they are the same."""
     @property
     def synchronized(self) -> memoryview[bool]:
         """Whether each stream has a view that can be believed (format `?`, numpy bool)."""
@@ -202,6 +209,13 @@ class Directory:
         """
     def query_json(self, body: bytes) -> bytes:
         """Answers a request body `{"token_ids":[…]}` with the response body. Raises `RequestError`."""
+    def set_streams(self, streams: Sequence[StreamSpec]) -> tuple[int, int, int]:
+        """Follows exactly `streams` from now on; returns how many were added, retired and kept.
+
+        A stream that is followed with an equal spec, identity included, is not touched. Any other gives no hit from this
+        instant, and none before the first snapshot of what replaces it. Raises `ClosedError`; `ValueError` for too many
+        streams, or one twice, and changes nothing then.
+        """
     def streams(self) -> list[StreamStatus]: ...
     def wait_synchronized(self, timeout: float | None = None) -> None:
         """Blocks until every stream is synchronized. Raises `WaitTimeoutError` after `timeout` seconds."""

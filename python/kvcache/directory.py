@@ -25,9 +25,10 @@ class Directory(_core.Directory):
     Starts at once and connects in the background; a context manager that closes at its end.
     Thread-safe, and usable under asyncio without `await`: a query takes microseconds.
 
-    Raises `ConfigError` for a configuration with discovery: that needs etcd, which this version
-    does not read, and a directory that silently follows nothing would look like a cold fleet.
-    Whatever else the core refuses is a `ConfigError` too; `OSError` when there are no threads.
+    With discovery it follows nothing until it is told what to follow by `set_streams`; a `Service`
+    does that as instances come and go.
+
+    Raises `ConfigError` for what the core refuses; `OSError` when there are no threads.
     """
 
     def __new__(cls, config: KvEventsConfig) -> Self:
@@ -49,15 +50,12 @@ class Directory(_core.Directory):
 
 
 def refuse_unsupported(config: KvEventsConfig) -> None:
-    """Raises `ConfigError` for a valid configuration that this version cannot follow."""
+    """Raises `ConfigError` for a valid configuration that the core cannot follow."""
     _stream_specs(config)
 
 
 def _stream_specs(config: KvEventsConfig) -> list[_core.StreamSpec]:
     """Translates the streams. Raises `ConfigError` with one fault a stream that is refused."""
-    if config.discovery is not None:
-        message = "discovery needs etcd, and this version follows static `streams` only"
-        raise ConfigError([ConfigFault("discovery", message)])
     specs, faults = [], []
     for position, stream in enumerate(config.streams):
         try:

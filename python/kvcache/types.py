@@ -31,6 +31,8 @@ class StreamStatus(TypedDict):
 
     instance_name: str
     dp_rank: int
+    identity: str | None
+    """Which process the stream was followed as; None for static streams."""
     state: Literal["connecting", "snapshotting", "synchronized"]
     synchronized: bool
     error: str

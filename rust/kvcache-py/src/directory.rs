@@ -88,6 +88,19 @@ impl PyDirectory {
         Ok(PyBytes::new(py, answer.as_bytes()))
     }
 
+    /// Follows exactly `streams` from now on; returns how many were added, retired and kept.
+    fn set_streams(
+        &self,
+        py: Python<'_>,
+        streams: &Bound<'_, PyAny>,
+    ) -> PyResult<(usize, usize, usize)> {
+        let specs = specs(streams)?;
+        let changes = py
+            .detach(|| self.directory.set_streams(specs))
+            .map_err(|error| errors::directory(&error))?;
+        Ok((changes.added, changes.retired, changes.kept))
+    }
+
     /// State of every stream (see `kvcache.types.StreamStatus`).
     fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let infos = py
@@ -166,6 +179,7 @@ fn stream_status<'py>(py: Python<'py>, info: &StreamInfo) -> PyResult<Bound<'py,
     let counters = &status.counters;
     dict.set_item("instance_name", &*spec.key.instance_name)?;
     dict.set_item("dp_rank", spec.key.dp_rank.0)?;
+    dict.set_item("identity", spec.identity.as_deref())?;
     dict.set_item("state", status.state.as_str())?;
     dict.set_item("synchronized", status.error.is_empty())?;
     dict.set_item("error", &status.error)?;

@@ -21,7 +21,9 @@ pub(crate) fn directory(error: &DirectoryError) -> PyErr {
         DirectoryError::WaitTimeout { .. } => exceptions::WaitTimeoutError::new_err(text),
         DirectoryError::Runtime(_) => PyOSError::new_err(text),
         DirectoryError::Index(error) => index(error),
-        DirectoryError::TooManyStreams(_) => PyValueError::new_err(text),
+        DirectoryError::TooManyStreams(_)
+        | DirectoryError::TooManySpecs
+        | DirectoryError::DuplicateStream(_) => PyValueError::new_err(text),
     }
 }
 

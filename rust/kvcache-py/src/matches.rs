@@ -28,6 +28,10 @@ impl PyMatch {
         self.row.key().dp_rank.0
     }
     #[getter]
+    fn identity(&self) -> Option<&str> {
+        self.row.identity()
+    }
+    #[getter]
     fn synchronized(&self) -> bool {
         self.hit.synchronized
     }
@@ -111,8 +115,14 @@ impl PyMatches {
 impl PyMatches {
     /// `(instance_name, dp_rank)` a stream.
     #[getter]
-    fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        self.names.of(py, &self.matches)
+    fn streams(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
+        Ok(self.names.of(py, &self.matches)?.names)
+    }
+
+    /// The identity of each stream, or `None`.
+    #[getter]
+    fn identities(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
+        Ok(self.names.of(py, &self.matches)?.identities)
     }
 
     /// int64, one a stream.

@@ -13,48 +13,76 @@ pub(crate) struct StreamNames(Arc<Mutex<Option<Named>>>);
 struct Named {
     /// An answer with these streams; keeps its rows where they are, so that their address tells them.
     answer: Matches,
-    names: Py<PyTuple>,
+    tuples: Tuples,
+}
+
+/// What streams are called, an element each.
+pub(crate) struct Tuples {
+    /// Name and rank.
+    pub(crate) names: Py<PyTuple>,
+    /// Identity, or `None`.
+    pub(crate) identities: Py<PyTuple>,
 }
 
 impl StreamNames {
-    /// A tuple of name and rank a stream; the same object as before while the streams are.
-    pub(crate) fn of<'py>(
-        &self,
-        py: Python<'py>,
-        answer: &Matches,
-    ) -> PyResult<Bound<'py, PyTuple>> {
+    /// The tuples of an answer's streams; the same objects as before while the streams are.
+    pub(crate) fn of(&self, py: Python<'_>, answer: &Matches) -> PyResult<Tuples> {
         let before = self.lock(|named| {
             let named = named.as_ref()?;
-            Some((
-                is_same(&named.answer, answer),
-                named.names.clone_ref(py).into_bound(py),
-            ))
+            Some((is_same(&named.answer, answer), named.tuples.clone_ref(py)))
         });
         let before = match before {
-            Some((true, names)) => return Ok(names),
-            Some((false, names)) => Some(names),
+            Some((true, tuples)) => return Ok(tuples),
+            Some((false, tuples)) => Some(tuples),
             None => None,
         };
-        let pairs = answer
+        let names = answer
             .iter()
             .map(|(row, _)| (&*row.key().instance_name, row.key().dp_rank.0));
-        let names = PyTuple::new(py, pairs.collect::<Vec<_>>())?;
+        let names = PyTuple::new(py, names.collect::<Vec<_>>())?;
+        let identities = answer.iter().map(|(row, _)| row.identity());
+        let identities = PyTuple::new(py, identities.collect::<Vec<_>>())?;
         // Rows change whenever a view does; the streams seldom.
-        let names = match before {
-            Some(before) if before.eq(&names)? => before,
-            _ => names,
+        let tuples = Tuples {
+            names: unchanged(py, before.as_ref().map(|before| &before.names), names)?,
+            identities: unchanged(
+                py,
+                before.as_ref().map(|before| &before.identities),
+                identities,
+            )?,
         };
         let latest = Named {
             answer: answer.clone(),
-            names: names.clone().unbind(),
+            tuples: tuples.clone_ref(py),
         };
         let old = self.lock(|place| place.replace(latest));
         drop(old);
-        Ok(names)
+        Ok(tuples)
     }
 
     fn lock<T>(&self, look: impl FnOnce(&mut Option<Named>) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Tuples {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            names: self.names.clone_ref(py),
+            identities: self.identities.clone_ref(py),
+        }
+    }
+}
+
+/// The object from before, if it is equal.
+fn unchanged(
+    py: Python<'_>,
+    before: Option<&Py<PyTuple>>,
+    now: Bound<'_, PyTuple>,
+) -> PyResult<Py<PyTuple>> {
+    match before {
+        Some(before) if before.bind(py).eq(&now)? => Ok(before.clone_ref(py)),
+        _ => Ok(now.unbind()),
     }
 }
 

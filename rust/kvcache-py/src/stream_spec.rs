@@ -17,7 +17,8 @@ pub(crate) struct PyStreamSpec {
 #[pymethods]
 impl PyStreamSpec {
     #[new]
-    #[pyo3(signature = (*, instance_name, endpoint, replay_endpoint, dp_rank=0, block_size=128, topic="", hash_seed=1024))]
+    #[expect(clippy::too_many_arguments, reason = "what names a stream, by name")]
+    #[pyo3(signature = (*, instance_name, endpoint, replay_endpoint, dp_rank=0, block_size=128, topic="", hash_seed=1024, identity=None))]
     fn new(
         instance_name: &str,
         endpoint: &str,
@@ -26,6 +27,7 @@ impl PyStreamSpec {
         block_size: u32,
         topic: &str,
         hash_seed: u64,
+        identity: Option<&str>,
     ) -> PyResult<Self> {
         Ok(Self {
             spec: StreamSpec {
@@ -34,6 +36,7 @@ impl PyStreamSpec {
                 endpoint: parse(endpoint)?,
                 replay_endpoint: parse(replay_endpoint)?,
                 topic: topic.to_owned(),
+                identity: identity.map(Into::into),
             },
         })
     }

@@ -1,16 +1,18 @@
-//! The directory: a fixed set of streams, followed until it is closed.
+//! The directory: a set of streams that can be changed while it is asked, followed until it is closed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use zmtp::Endpoint;
 
+use super::indexes::Indexes;
 use super::stream_views::StreamViews;
 use crate::decode::xllm::Expectation;
 use crate::hash::BlockKeys;
-use crate::index::{Hit, IndexError, Matches, PrefixIndex};
+use crate::index::{Hit, IndexError, Matches, Member, PrefixIndex};
 use crate::ingest::{IngestRuntime, StreamSource, StreamStatus, StreamTask};
 use crate::model::{BlockSpec, Limits, StreamKey};
 use crate::stream::{StreamSettings, StreamState};
@@ -28,6 +30,19 @@ pub struct StreamSpec {
     pub replay_endpoint: Endpoint,
     /// The exact topic.
     pub topic: String,
+    /// Which process this is, for whoever compares; `None` where nobody knows. With another one the stream is another.
+    pub identity: Option<Arc<str>>,
+}
+
+/// What [`Directory::set_streams`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamChanges {
+    /// Streams that are followed from now on.
+    pub added: usize,
+    /// Streams that are not followed any more.
+    pub retired: usize,
+    /// Streams that were not touched.
+    pub kept: usize,
 }
 
 /// A stream with what it is doing.
@@ -54,6 +69,12 @@ pub enum DirectoryError {
     /// The index refuses.
     #[error(transparent)]
     Index(#[from] IndexError),
+    /// A directory keeps an index for each way of naming blocks, for ever.
+    #[error("streams of more than {max} block sizes and seeds", max = Indexes::MAX)]
+    TooManySpecs,
+    /// A stream is followed once.
+    #[error("two streams with one instance and rank: {0}")]
+    DuplicateStream(StreamKey),
     /// No threads to be had.
     #[error("cannot start the ingest threads: {0}")]
     Runtime(#[from] std::io::Error),
@@ -73,22 +94,32 @@ pub enum DirectoryError {
 #[derive(Debug)]
 struct Followed {
     spec: Arc<StreamSpec>,
+    index: Arc<PrefixIndex>,
+    member: Arc<Member>,
     task: StreamTask,
+}
+
+impl Followed {
+    /// Takes the stream out of answers, from this instant, and then ends its tasks. Whatever they do until they have
+    /// ended, nobody sees.
+    fn retire(self) {
+        self.index.retire(&self.member);
+        drop(self.task);
+    }
 }
 
 /// What ends when the directory is closed.
 #[derive(Debug)]
 struct Running {
     runtime: IngestRuntime,
-    /// Sorted by key.
-    streams: Vec<Followed>,
+    streams: BTreeMap<StreamKey, Followed>,
 }
 
 /// Follows streams and answers queries. Queries wait for nothing: neither for ingest nor for each other.
 #[derive(Debug)]
 pub struct Directory {
-    /// One for each way of naming blocks. Immutable, so that a query takes no lock to find them.
-    indexes: Box<[Arc<PrefixIndex>]>,
+    limits: Limits,
+    indexes: Indexes,
     closed: std::sync::atomic::AtomicBool,
     /// Guards starting and stopping only.
     running: Mutex<Option<Running>>,
@@ -98,35 +129,75 @@ impl Directory {
     /// Starts to follow `specs`.
     ///
     /// # Errors
-    /// Too many streams, a stream named twice, or no threads.
+    /// As [`Directory::set_streams`]; no threads.
     pub fn start(specs: Vec<StreamSpec>, limits: Limits) -> Result<Self, DirectoryError> {
-        if specs.len() > limits.max_streams.min(Limits::MAX_STREAMS) {
-            return Err(DirectoryError::TooManyStreams(specs.len()));
-        }
-        let mut specs: Vec<Arc<StreamSpec>> = specs.into_iter().map(Arc::new).collect();
-        specs.sort_by(|a, b| a.key.cmp(&b.key));
-        let runtime = IngestRuntime::start()?;
-        let mut indexes: Vec<Arc<PrefixIndex>> = Vec::new();
-        let mut streams = Vec::with_capacity(specs.len());
-        for spec in specs {
-            let known = indexes
-                .iter()
-                .find(|index| index.spec() == spec.block_spec)
-                .cloned();
-            let index = known.unwrap_or_else(|| {
-                let index = PrefixIndex::new(spec.block_spec);
-                indexes.push(index.clone());
-                index
-            });
-            let writer = index.add_stream(spec.key.clone(), limits.max_blocks_per_stream)?;
-            let (source, settings) = stream_parts(&spec, limits);
-            let task = runtime.follow(source, settings, StreamViews::new(writer));
-            streams.push(Followed { spec, task });
-        }
-        Ok(Self {
-            indexes: indexes.into(),
+        check(&specs, limits)?;
+        let directory = Self {
+            limits,
+            indexes: Indexes::default(),
             closed: false.into(),
-            running: Mutex::new(Some(Running { runtime, streams })),
+            running: Mutex::new(Some(Running {
+                runtime: IngestRuntime::start()?,
+                streams: BTreeMap::new(),
+            })),
+        };
+        directory.set_streams(specs)?;
+        Ok(directory)
+    }
+
+    /// Follows exactly `specs` from now on. A stream that is followed with an equal spec is not touched. One that is not
+    /// among them, or among them with another spec, gives no hit from this instant; the other gives none before its own
+    /// snapshot.
+    ///
+    /// # Errors
+    /// Too many streams, or one twice: nothing is changed then. [`DirectoryError::TooManySpecs`],
+    /// [`DirectoryError::Closed`].
+    pub fn set_streams(&self, specs: Vec<StreamSpec>) -> Result<StreamChanges, DirectoryError> {
+        check(&specs, self.limits)?;
+        for spec in &specs {
+            self.indexes.get_or_add(spec.block_spec)?;
+        }
+        let wanted = specs.into_iter().map(|spec| (spec.key.clone(), spec));
+        let mut wanted: BTreeMap<StreamKey, StreamSpec> = wanted.collect();
+        let mut running = self.running();
+        let running = running.as_mut().ok_or(DirectoryError::Closed)?;
+        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = mem::take(&mut running.streams)
+            .into_iter()
+            .partition(|(key, stream)| wanted.get(key) == Some(&*stream.spec));
+        running.streams = kept;
+        let retired = gone.len();
+        // All out of answers before the first is added: their places may be needed.
+        gone.into_values().for_each(Followed::retire);
+        wanted.retain(|key, _| !running.streams.contains_key(key));
+        let (kept, added) = (running.streams.len(), wanted.len());
+        for (key, spec) in wanted {
+            let stream = self.follow(&running.runtime, spec)?;
+            running.streams.insert(key, stream);
+        }
+        running.runtime.changes().notify();
+        Ok(StreamChanges {
+            added,
+            retired,
+            kept,
+        })
+    }
+
+    fn follow(
+        &self,
+        runtime: &IngestRuntime,
+        spec: StreamSpec,
+    ) -> Result<Followed, DirectoryError> {
+        let index = self.indexes.get_or_add(spec.block_spec)?;
+        let member = Member::new(spec.key.clone(), spec.identity.clone());
+        let writer = index.add_stream(member, self.limits.max_blocks_per_stream)?;
+        let member = writer.member().clone();
+        let (source, settings) = stream_parts(&spec, self.limits);
+        let task = runtime.follow(source, settings, StreamViews::new(writer));
+        Ok(Followed {
+            spec: Arc::new(spec),
+            index,
+            member,
+            task,
         })
     }
 
@@ -136,10 +207,12 @@ impl Directory {
     /// [`DirectoryError::Closed`].
     pub fn query(&self, token_ids: &[u32]) -> Result<Matches, DirectoryError> {
         self.check_open()?;
-        match &self.indexes[..] {
-            [index] => Ok(index.query_tokens(token_ids)),
-            indexes => Ok(Matches::merge(
-                indexes.iter().map(|index| index.query_tokens(token_ids)),
+        match self.indexes.only() {
+            Some(index) => Ok(index.query_tokens(token_ids)),
+            None => Ok(Matches::merge(
+                self.indexes
+                    .iter()
+                    .map(|index| index.query_tokens(token_ids)),
             )),
         }
     }
@@ -150,10 +223,8 @@ impl Directory {
     /// [`DirectoryError::Closed`]; an [`IndexError`] when no stream names blocks as the keys do.
     pub fn query_keys(&self, keys: &BlockKeys) -> Result<Matches, DirectoryError> {
         self.check_open()?;
-        if self.indexes.len() == 1 || self.indexes.iter().all(|index| index.spec() != keys.spec()) {
-            let Some(index) = self.indexes.first() else {
-                return Ok(Matches::merge([]));
-            };
+        let is_known = self.indexes.iter().any(|index| index.spec() == keys.spec());
+        if !is_known && let Some(index) = self.indexes.iter().next() {
             return Ok(index.query_keys(keys)?);
         }
         let matches = self.indexes.iter().map(|index| {
@@ -171,9 +242,9 @@ impl Directory {
     /// # Errors
     /// [`DirectoryError::Closed`].
     pub fn streams(&self) -> Result<Vec<StreamInfo>, DirectoryError> {
-        let views = self.query(&[])?;
         let running = self.running();
         let running = running.as_ref().ok_or(DirectoryError::Closed)?;
+        let views = self.query(&[])?;
         let hits: BTreeMap<&StreamKey, Hit> =
             views.iter().map(|(row, hit)| (row.key(), hit)).collect();
         let info = |stream: &Followed| {
@@ -187,7 +258,7 @@ impl Directory {
                 sequence: hit.sequence.map(|sequence| sequence.0),
             }
         };
-        Ok(running.streams.iter().map(info).collect())
+        Ok(running.streams.values().map(info).collect())
     }
 
     /// Waits until every stream is synchronized, `slice` at most. Callers with signals to look after call it again.
@@ -208,7 +279,7 @@ impl Directory {
                 let running = self.running();
                 let streams = &running.as_ref().ok_or(DirectoryError::Closed)?.streams;
                 streams
-                    .iter()
+                    .values()
                     .all(|stream| stream.task.state() == StreamState::Synchronized)
             };
             let left = deadline.saturating_duration_since(Instant::now());
@@ -227,7 +298,7 @@ impl Directory {
         let running = self.running();
         let streams = &running.as_ref().ok_or(DirectoryError::Closed)?.streams;
         let waiting = streams
-            .iter()
+            .values()
             .map(|stream| (&stream.spec.key, stream.task.status()));
         let named: Vec<String> = waiting
             .filter(|(_, status)| status.state != StreamState::Synchronized)
@@ -269,6 +340,18 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+/// Whether a directory can follow all of `specs`.
+fn check(specs: &[StreamSpec], limits: Limits) -> Result<(), DirectoryError> {
+    if specs.len() > limits.max_streams.min(Limits::MAX_STREAMS) {
+        return Err(DirectoryError::TooManyStreams(specs.len()));
+    }
+    let mut keys = BTreeSet::new();
+    match specs.iter().find(|spec| !keys.insert(&spec.key)) {
+        Some(spec) => Err(DirectoryError::DuplicateStream(spec.key.clone())),
+        None => Ok(()),
     }
 }
 

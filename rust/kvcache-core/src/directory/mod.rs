@@ -9,9 +9,10 @@ mod digits;
     reason = "the room is named after its main type"
 )]
 mod directory;
+mod indexes;
 mod request;
 mod stream_views;
 
 pub use answer::matches_json;
-pub use directory::{Directory, DirectoryError, StreamInfo, StreamSpec};
+pub use directory::{Directory, DirectoryError, StreamChanges, StreamInfo, StreamSpec};
 pub use request::{QueryRequest, RequestError};

@@ -30,6 +30,6 @@ mod tests;
 pub use ledger::{Counts, Origin};
 pub use prefix_index::{IndexError, PrefixIndex};
 pub use query::{Hit, Matches};
-pub use row::Row;
+pub use row::{Member, Row};
 pub use stream_writer::{Draft, Publication, StreamWriter};
 pub use view::ViewStats;

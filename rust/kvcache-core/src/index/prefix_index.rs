@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use super::prompts::{HashedPrompt, TokenPrompt};
 use super::query::{self, Matches};
 use super::roster::Roster;
-use super::row::Row;
+use super::row::{Member, Row};
 use super::slot_map::SlotMap;
 use super::slot_mask::Slot;
 use super::stream_writer::{Draft, StreamWriter};
@@ -79,32 +79,33 @@ impl PrefixIndex {
         self.spec
     }
 
-    /// Adds a stream, unpublished. It stays for as long as the writer does.
+    /// Adds a stream, unpublished. It stays for as long as the writer does, or until it is retired.
     ///
     /// # Errors
     /// A stream that is there already, or one too many.
     pub fn add_stream(
         self: &Arc<Self>,
-        key: StreamKey,
+        member: impl Into<Member>,
         max_blocks: usize,
     ) -> Result<StreamWriter, IndexError> {
+        let member = Arc::new(member.into());
         self.reclaim();
         let mut roster = self.roster();
-        if roster.contains(&key) {
-            return Err(IndexError::DuplicateStream(key));
+        if roster.contains(member.key()) {
+            return Err(IndexError::DuplicateStream(member.key().clone()));
         }
         if roster.len() >= Limits::MAX_STREAMS {
-            return Err(IndexError::TooManyStreams(key));
+            return Err(IndexError::TooManyStreams(member.key().clone()));
         }
-        roster.put(Row {
-            key: key.clone(),
+        roster.add(Row {
+            member: member.clone(),
             view: None,
             last_sequence: None,
             error: "no view yet".into(),
         });
         roster.flip(&self.published, None);
         drop(roster);
-        Ok(StreamWriter::new(self.clone(), key, max_blocks))
+        Ok(StreamWriter::new(self.clone(), member, max_blocks))
     }
 
     /// An empty view to build before its stream is added.
@@ -215,10 +216,16 @@ impl PrefixIndex {
         self.reclaim();
     }
 
-    /// Takes the stream out of all later answers.
-    pub(super) fn take_out(&self, key: &StreamKey, old: Option<Slot>) {
+    /// Takes a member out of all later answers. Its writer may go on until it is dropped: nobody sees what it does, and
+    /// the key is free for another member at once.
+    pub fn retire(&self, member: &Arc<Member>) {
+        self.take_out(member, None);
+    }
+
+    /// The same for a writer that leaves its view behind.
+    pub(super) fn take_out(&self, member: &Arc<Member>, old: Option<Slot>) {
         let mut roster = self.roster();
-        roster.take_out(key);
+        roster.take_out(member);
         roster.flip(&self.published, old);
         drop(roster);
         self.reclaim();

@@ -85,7 +85,7 @@ impl Matches {
             .iter()
             .flat_map(|part| (0..part.len()).map(move |index| (part, index)));
         let mut places: Vec<(&Self, usize)> = places.collect();
-        places.sort_by(|a, b| a.0.rows[a.1].key.cmp(&b.0.rows[b.1].key));
+        places.sort_by(|a, b| a.0.rows[a.1].key().cmp(b.0.rows[b.1].key()));
         let pick = |(part, index): &(&Self, usize)| (part.sequences[*index], part.counts[*index]);
         let (sequences, counts) = places.iter().map(pick).unzip();
         Self {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 
-use super::row::Row;
+use super::row::{Member, Row};
 use super::slot_map::SlotMap;
 use super::slot_mask::{Slot, SlotMask};
 use crate::model::StreamKey;
@@ -57,16 +57,23 @@ impl Roster {
         self.free.insert(slot);
     }
 
-    /// Adds or replaces the stream's row.
-    pub(super) fn put(&mut self, row: Row) {
-        match self.position(&row.key) {
-            Ok(position) => self.rows[position] = row,
-            Err(position) => self.rows.insert(position, row),
+    /// Adds a row, of a stream that has none.
+    pub(super) fn add(&mut self, row: Row) {
+        if let Err(position) = self.position(row.key()) {
+            self.rows.insert(position, row);
         }
     }
 
-    pub(super) fn take_out(&mut self, key: &StreamKey) {
-        if let Ok(position) = self.position(key) {
+    /// Replaces the member's row; does nothing if the member was taken out, whoever has its key now.
+    pub(super) fn put(&mut self, row: Row) {
+        if let Some(position) = self.position_of(&row.member) {
+            self.rows[position] = row;
+        }
+    }
+
+    /// Takes a member out, or, if `member` is not the one that has the key, nothing.
+    pub(super) fn take_out(&mut self, member: &Arc<Member>) {
+        if let Some(position) = self.position_of(member) {
             self.rows.remove(position);
         }
     }
@@ -104,6 +111,11 @@ impl Roster {
     }
 
     fn position(&self, key: &StreamKey) -> Result<usize, usize> {
-        self.rows.binary_search_by(|row| row.key.cmp(key))
+        self.rows.binary_search_by(|row| row.key().cmp(key))
+    }
+
+    fn position_of(&self, member: &Arc<Member>) -> Option<usize> {
+        let position = self.position(member.key()).ok()?;
+        Arc::ptr_eq(&self.rows[position].member, member).then_some(position)
     }
 }

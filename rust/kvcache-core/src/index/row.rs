@@ -7,10 +7,38 @@ use std::sync::Arc;
 use super::view::ViewStats;
 use crate::model::{Sequence, StreamKey};
 
+/// A stream for as long as it is followed. The same key followed anew is another member, so that what is left of the
+/// old one can change nothing of the new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    key: StreamKey,
+    identity: Option<Arc<str>>,
+}
+
+impl Member {
+    /// `identity` tells processes behind one key apart, `None` where nobody knows.
+    #[must_use]
+    pub fn new(key: StreamKey, identity: Option<Arc<str>>) -> Self {
+        Self { key, identity }
+    }
+
+    /// The stream.
+    #[must_use]
+    pub fn key(&self) -> &StreamKey {
+        &self.key
+    }
+}
+
+impl From<StreamKey> for Member {
+    fn from(key: StreamKey) -> Self {
+        Self::new(key, None)
+    }
+}
+
 /// One stream, as answers show it.
 #[derive(Clone, Debug)]
 pub struct Row {
-    pub(super) key: StreamKey,
+    pub(super) member: Arc<Member>,
     /// `None` while the stream is not synchronized.
     pub(super) view: Option<Arc<ViewStats>>,
     /// The last sequence of the last view, for as long as there is none.
@@ -22,7 +50,13 @@ impl Row {
     /// The stream.
     #[must_use]
     pub fn key(&self) -> &StreamKey {
-        &self.key
+        &self.member.key
+    }
+
+    /// Which process the stream was followed as; `None` where nobody knows.
+    #[must_use]
+    pub fn identity(&self) -> Option<&str> {
+        self.member.identity.as_deref()
     }
 
     /// The published view, or `None` when the stream is not synchronized.

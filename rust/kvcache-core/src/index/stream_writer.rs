@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::apply::Applier;
 use super::ledger::{Counts, Ledger, Origin};
 use super::prefix_index::PrefixIndex;
-use super::row::Row;
+use super::row::{Member, Row};
 use super::slot_mask::Slot;
 use super::view::ViewStats;
 use crate::model::{
@@ -104,7 +104,7 @@ struct View {
 #[derive(Debug)]
 pub struct StreamWriter {
     index: Arc<PrefixIndex>,
-    key: StreamKey,
+    member: Arc<Member>,
     max_blocks: usize,
     view: Option<View>,
     /// Of the last view, for as long as there is none.
@@ -113,11 +113,11 @@ pub struct StreamWriter {
 }
 
 impl StreamWriter {
-    pub(super) fn new(index: Arc<PrefixIndex>, key: StreamKey, max_blocks: usize) -> Self {
+    pub(super) fn new(index: Arc<PrefixIndex>, member: Arc<Member>, max_blocks: usize) -> Self {
         Self {
             applier: Applier::new(index.spec()),
             index,
-            key,
+            member,
             max_blocks,
             view: None,
             last_sequence: None,
@@ -127,7 +127,13 @@ impl StreamWriter {
     /// The stream.
     #[must_use]
     pub fn key(&self) -> &StreamKey {
-        &self.key
+        self.member.key()
+    }
+
+    /// What [`PrefixIndex::retire`] knows the stream by.
+    #[must_use]
+    pub fn member(&self) -> &Arc<Member> {
+        &self.member
     }
 
     /// Applies a live batch to the published view, which then includes `sequence`, if one is given.
@@ -226,7 +232,7 @@ impl StreamWriter {
         }
         let stats = Arc::new(ViewStats::new(ledger.slot(), ledger.counts()));
         let row = Row {
-            key: self.key.clone(),
+            member: self.member.clone(),
             view: Some(stats.clone()),
             last_sequence: None,
             error: "".into(),
@@ -247,7 +253,7 @@ impl StreamWriter {
         self.last_sequence = self.sequence();
         let old = self.view.take();
         let row = Row {
-            key: self.key.clone(),
+            member: self.member.clone(),
             view: None,
             last_sequence: self.last_sequence,
             error: error.into(),
@@ -305,7 +311,8 @@ impl Drop for StreamWriter {
             return;
         }
         let old = self.view.take();
-        self.index.take_out(&self.key, old.as_ref().map(View::slot));
+        self.index
+            .take_out(&self.member, old.as_ref().map(View::slot));
     }
 }
 

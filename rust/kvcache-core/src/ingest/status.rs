@@ -128,7 +128,8 @@ impl StateChanges {
         );
     }
 
-    fn notify(&self) {
+    /// Wakes them: something changed that they look at.
+    pub fn notify(&self) {
         *lock(&self.count) += 1;
         self.changed.notify_all();
     }

@@ -42,7 +42,8 @@ fn start(publishers: &[Peer; 3], replay: &Peer) -> Directory {
         block_size_tokens: NonZeroU32::MIN,
         hash_seed: 1024,
     };
-    let index = PrefixIndex::new(block_spec);
+    let indexes = Indexes::default();
+    let index = indexes.get_or_add(block_spec).unwrap();
     let runtime = IngestRuntime::start().unwrap();
     let follow = |(name, publisher): (&str, &Peer)| {
         let spec = Arc::new(StreamSpec {
@@ -51,21 +52,31 @@ fn start(publishers: &[Peer; 3], replay: &Peer) -> Directory {
             endpoint: publisher.endpoint(),
             replay_endpoint: replay.endpoint(),
             topic: "kv".to_owned(),
+            identity: None,
         });
         let (source, settings) = stream_parts(&spec, limits);
         let writer = index.add_stream(spec.key.clone(), limits.max_blocks_per_stream);
-        let views = StreamViews::new(writer.unwrap());
+        let writer = writer.unwrap();
+        let (index, member) = (index.clone(), writer.member().clone());
+        let views = StreamViews::new(writer);
         let task = if name == "a" {
             runtime.follow(source, settings, PanickingViews(views))
         } else {
             runtime.follow(source, settings, views)
         };
-        Followed { spec, task }
+        let followed = Followed {
+            spec: spec.clone(),
+            index,
+            member,
+            task,
+        };
+        (spec.key.clone(), followed)
     };
     let streams = ["a", "b", "c"].into_iter().zip(publishers).map(follow);
     let streams = streams.collect();
     Directory {
-        indexes: [index].into(),
+        limits,
+        indexes,
         closed: false.into(),
         running: Mutex::new(Some(Running { runtime, streams })),
     }

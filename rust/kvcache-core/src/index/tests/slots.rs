@@ -2,7 +2,7 @@
 
 use super::{Events, hit, hits, one_stream, published, spec};
 use crate::hash::BlockKeys;
-use crate::index::{Draft, Origin, PrefixIndex, Publication, StreamWriter};
+use crate::index::{Draft, Member, Origin, PrefixIndex, Publication, StreamWriter};
 use crate::model::{ApplyError, Sequence, StreamKey, Tier};
 
 /// A draft of one block, [1, 2] or [3, 4].
@@ -212,4 +212,41 @@ fn every_stream_can_be_rebuilt_beside_its_view() {
         let matches = index.query_tokens(if first { &[1, 2] } else { &[3, 4] });
         assert!(matches.iter().all(|(_, hit)| hit.device_hit_tokens == 2));
     }
+}
+
+#[test]
+fn a_retired_member_changes_nothing_any_more() {
+    let (index, mut old) = one_stream(9);
+    let first = draft(&old, true);
+    old.publish(first, Some(Sequence(4))).unwrap();
+    index.retire(old.member());
+    assert!(index.query_tokens(&[1, 2]).is_empty(), "from that instant");
+
+    let member = Member::new(StreamKey::new("a", 0), Some("another process".into()));
+    let mut new = index.add_stream(member, 9).unwrap();
+    let shown = || {
+        let matches = index.query_tokens(&[1, 2]);
+        let (row, hit) = matches.get(0).unwrap();
+        let identity = row.identity().map(str::to_owned);
+        (matches.len(), identity, row.error().to_owned(), hit)
+    };
+    let before = shown();
+    assert_eq!(before.1.as_deref(), Some("another process"));
+    assert!(!before.3.synchronized);
+    // What is still queued for the old one: live events, a snapshot, an error, its end.
+    let events = Events::default().store(Some(1), &[2], &[3, 4], Tier::Device);
+    events.apply(&mut old).unwrap();
+    let second = draft(&old, true);
+    old.publish(second, Some(Sequence(5))).unwrap();
+    assert_eq!(shown(), before);
+    let third = draft(&new, true);
+    new.publish(third, Some(Sequence(1))).unwrap();
+    let published = shown();
+    assert_eq!(published.3.device_hit_tokens, 2);
+    old.unpublish("disconnected");
+    assert_eq!(shown(), published);
+    index.retire(old.member());
+    drop(old);
+    assert_eq!(shown(), published);
+    assert_eq!(index.retired_views(), 0, "its slots are free again");
 }
