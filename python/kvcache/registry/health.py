@@ -1,0 +1,98 @@
+"""Asks an instance whether it is alive, when its lease is lost (spec: state machine of one instance).
+
+The only file of this room that does I/O. `GET http://<name>/health` at the registered address itself: a
+redirect, a proxy from the environment or a cookie would answer for somebody else. Bodies are never read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Final, Self
+
+import httpx
+
+from kvcache.endpoint import parse_endpoint
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = [
+    "MAX_CONCURRENT_PROBES",
+    "PROBE_ATTEMPTS",
+    "PROBE_PAUSE_S",
+    "PROBE_TIMEOUT_S",
+    "HealthProbe",
+]
+
+PROBE_TIMEOUT_S: Final = 1.0
+"""One attempt, from the look-up of the name to the status line and headers, in seconds."""
+
+PROBE_ATTEMPTS: Final = 2
+PROBE_PAUSE_S: Final = 0.1
+"""Between two attempts, in seconds."""
+
+MAX_CONCURRENT_PROBES: Final = 128
+"""Attempts at one time. A fleet whose leases lapse together must not take every file descriptor."""
+
+_OK: Final = 200
+_FAILURES: Final = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError)
+
+
+class HealthProbe:
+    """Probes instances; an async context manager, used within one event loop."""
+
+    def __init__(self) -> None:
+        # The bare transport follows no redirect, reads no environment and keeps no cookie. The empty
+        # TLS context is never used, and spares loading the system's certificates.
+        self._transport = httpx.AsyncHTTPTransport(
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            trust_env=False,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+        )
+        self._places = asyncio.Semaphore(MAX_CONCURRENT_PROBES)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close what is open."""
+        await self._transport.aclose()
+
+    async def is_alive(self, name: str) -> bool:
+        """Whether the instance of this name, `host:port`, answers with status 200. Never raises but when cancelled."""
+        for attempt in range(PROBE_ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(PROBE_PAUSE_S)
+            async with self._places:
+                if await self._attempt(name):
+                    return True
+        return False
+
+    async def _attempt(self, name: str) -> bool:
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                response = await self._transport.handle_async_request(_request(name))
+                status = response.status_code
+                await response.aclose()
+        except (TimeoutError, *_FAILURES):
+            return False
+        return status == _OK
+
+
+def _request(name: str) -> httpx.Request:
+    """Build the request. Raises `ValueError`, `httpx.InvalidURL` for a name that is no address."""
+    endpoint = parse_endpoint(f"tcp://{name}")
+    # Resolvers want the zone of a link-local address bare, where a URL has it escaped.
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    url = f"http://{host}:{endpoint.port}/health"
+    headers = {"User-Agent": "kvcache", "Accept": "*/*", "Connection": "close"}
+    return httpx.Request("GET", url, headers=headers)

@@ -1,0 +1,478 @@
+"""The registry: what it tells readers, listeners, the prober and metrics (spec: instances)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+from kvcache.registry.counts import EventKind
+from kvcache.registry.model import InstanceType, Latency, Load, Registration, Role, State
+from kvcache.registry.registry import HeartbeatOutcome, Probe, Registry
+from kvcache.registry.state import IgnoredReason
+
+A, B, C = "10.0.0.1:8000", "10.0.0.1:8001", "[fd00::1]:8000"
+LEGAL = Load(3, 0.5)
+ILLEGAL = Load.of({"waiting_requests_num": -1, "gpu_cache_usage_perc": 0.5})
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class World:
+    """A registry with its clock and an etcd whose revision grows."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.registry = Registry(self.clock)
+        self.revision = 0
+
+    def put(self, name: str, incarnation_id: str = "i1", **changes: Any) -> Registration:
+        kind = changes.pop("type", InstanceType.DEFAULT)
+        registration = Registration(name, kind, incarnation_id=incarnation_id, **changes)
+        self.revision += 1
+        self.registry.put(self.key(name, kind), registration, self.revision)
+        return registration
+
+    def delete(
+        self, name: str, previous: Registration | None, kind: InstanceType = InstanceType.DEFAULT
+    ) -> IgnoredReason | None:
+        self.revision += 1
+        return self.registry.delete(self.key(name, kind), previous, self.revision)
+
+    def put_load(self, name: str, load: Load = LEGAL) -> None:
+        self.revision += 1
+        self.registry.put_load(name, load, self.revision)
+
+    def lose(self, name: str, previous: Registration, *, healthy: bool) -> None:
+        assert self.delete(name, previous) is None
+        [probe] = self.registry.take_probes()
+        assert self.registry.probe_finished(probe.name, probe.generation, healthy)
+
+    def state(self, name: str) -> State | None:
+        row = self.registry.snapshot().instances.get(name)
+        return row and row.state
+
+    def tick(self, seconds: float = 0.0) -> float | None:
+        self.clock.now_s += seconds
+        return self.registry.tick(self.clock.now_s)
+
+    @staticmethod
+    def key(name: str, kind: InstanceType) -> str:
+        return f"XLLM:{kind.name}:{name}"
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# --- a life --------------------------------------------------------------------------------------
+
+
+def test_a_lease_that_flaps(world: World) -> None:
+    """Cases 24: stale delete, lease lost and found, healthy and not."""
+    old = world.put(A, "i1")
+    new = world.put(A, "i2")
+    assert world.delete(A, old) is IgnoredReason.OTHER_INCARNATION
+    assert world.state(A) is State.ACTIVE
+    world.lose(A, new, healthy=True)
+    assert world.state(A) is State.LEASE_LOST
+    assert world.registry.snapshot().instances[A].schedulable
+    world.put(A, "i2")
+    assert world.state(A) is State.ACTIVE
+    world.lose(A, new, healthy=False)
+    assert world.state(A) is State.SUSPECT
+    assert not world.registry.snapshot().instances[A].schedulable
+
+
+def test_ticks_move_what_is_due_and_say_when_to_come_again(world: World) -> None:
+    first, second = world.put(A), world.put(B)
+    assert world.tick() is None
+    world.lose(A, first, healthy=True)
+    world.clock.now_s += 1.0
+    world.lose(B, second, healthy=False)
+    assert world.tick() == 1003.0
+    assert world.tick(2.0) == 1016.0
+    assert (world.state(A), world.state(B)) == (State.SUSPECT, State.SUSPECT)
+    assert world.tick(13.0) == 1018.0
+    assert (world.state(A), world.state(B)) == (State.SUSPECT, None)
+    assert world.tick(2.0) is None
+    assert not world.registry.snapshot().instances
+
+
+def test_heartbeats_hold_a_lost_lease(world: World) -> None:
+    world.lose(A, world.put(A), healthy=True)
+    for _ in range(10):
+        assert world.tick(2.0) is not None
+        outcome = world.registry.record_heartbeat(A, incarnation_id="i1")
+        assert outcome is HeartbeatOutcome.ACCEPTED
+    assert world.state(A) is State.LEASE_LOST
+    world.tick(3.0)
+    assert world.state(A) is State.SUSPECT
+    world.registry.record_heartbeat(A, incarnation_id="i1")
+    assert world.state(A) is State.LEASE_LOST
+
+
+def test_a_type_change_moves_the_key(world: World) -> None:
+    before = world.put(A, type=InstanceType.PREFILL)
+    world.put(A, type=InstanceType.DECODE)
+    row = world.registry.snapshot().instances[A]
+    assert (row.key, row.role, row.type) == (f"XLLM:DECODE:{A}", Role.DECODE, InstanceType.DECODE)
+    assert world.delete(A, before, InstanceType.PREFILL) is IgnoredReason.OTHER_KEY
+    assert world.delete(A, None, InstanceType.PREFILL) is IgnoredReason.NOT_REGISTERED
+    assert not world.registry.take_probes()
+
+
+# --- probes --------------------------------------------------------------------------------------
+
+
+def test_a_probe_is_taken_once(world: World) -> None:
+    world.delete(A, world.put(A))
+    [probe] = world.registry.take_probes()
+    assert probe.name == A
+    assert not world.registry.take_probes()
+
+
+def test_a_cancelled_probe_is_not_taken(world: World) -> None:
+    world.delete(A, world.put(A))
+    world.put(A)
+    assert not world.registry.take_probes()
+
+
+def test_the_answer_of_a_cancelled_probe_is_ignored(world: World) -> None:
+    registration = world.put(A)
+    world.delete(A, registration)
+    [cancelled] = world.registry.take_probes()
+    world.put(A)
+    world.delete(A, registration)
+    [current] = world.registry.take_probes()
+    assert not world.registry.probe_finished(A, cancelled.generation, healthy=False)
+    assert world.state(A) is State.ACTIVE
+    assert world.registry.probe_finished(A, current.generation, healthy=True)
+    assert world.state(A) is State.LEASE_LOST
+
+
+def test_generations_are_of_the_registry_and_not_of_the_process(world: World) -> None:
+    world.delete(A, world.put(A, "i1"))
+    [old] = world.registry.take_probes()
+    world.delete(A, world.put(A, "i2"))
+    [new] = world.registry.take_probes()
+    assert old.generation != new.generation
+    assert not world.registry.probe_finished(*Probe(A, old.generation), healthy=False)
+
+
+# --- roles ---------------------------------------------------------------------------------------
+
+
+def role(world: World, name: str) -> Role:
+    return world.registry.snapshot().instances[name].role
+
+
+def test_of_two_mix_instances_one_decodes(world: World) -> None:
+    world.put(A, type=InstanceType.MIX)
+    world.put(B, type=InstanceType.MIX)
+    world.put(C, type=InstanceType.MIX)
+    assert [role(world, name) for name in (A, B, C)] == [Role.DECODE, Role.PREFILL, Role.PREFILL]
+
+
+def test_a_new_process_does_not_count_itself_as_decode(world: World) -> None:
+    world.put(A, "i1", type=InstanceType.MIX)
+    world.put(A, "i2", type=InstanceType.MIX)
+    assert role(world, A) is Role.DECODE
+
+
+def test_a_suspect_does_not_count_as_decode(world: World) -> None:
+    registration = world.put(A, type=InstanceType.DECODE)
+    world.delete(A, registration, InstanceType.DECODE)
+    world.put(B, type=InstanceType.MIX)
+    assert role(world, B) is Role.PREFILL  # a probe runs: still active
+    [probe] = world.registry.take_probes()
+    world.registry.probe_finished(A, probe.generation, healthy=False)
+    world.put(C, type=InstanceType.MIX)
+    assert role(world, C) is Role.DECODE
+
+
+def test_roles_of_mix_flip(world: World) -> None:
+    world.put(A, type=InstanceType.MIX)
+    assert world.registry.set_role(A, Role.PREFILL)
+    assert role(world, A) is Role.PREFILL
+    world.put(B, type=InstanceType.MIX)
+    assert role(world, B) is Role.DECODE
+    world.put(C)
+    assert not world.registry.set_role(C, Role.DECODE)
+    assert not world.registry.set_role(A, Role.DEFAULT)
+    assert not world.registry.set_role("nobody:1", Role.DECODE)
+
+
+# --- loads ---------------------------------------------------------------------------------------
+
+
+def load(world: World, name: str = A) -> tuple[str, Load] | None:
+    report = world.registry.snapshot().instances[name].load(world.clock.now_s)
+    return report and (report.source, report.load)
+
+
+def test_a_heartbeat_counts_at_once_and_for_three_seconds(world: World) -> None:
+    world.put(A)
+    assert load(world) is None
+    latency = Latency(5, 6)
+    busy = Load(9, 0.9)
+    world.registry.record_heartbeat(A, incarnation_id="i1", load=busy, latency=latency)
+    world.put_load(A)
+    assert load(world) == ("heartbeat", busy)
+    row = world.registry.snapshot().instances[A]
+    assert row.heartbeat is not None
+    assert row.heartbeat.latency == latency
+    world.clock.now_s += 1.0
+    world.put_load(A)
+    world.clock.now_s += 2.0
+    assert load(world) == ("etcd", LEGAL)
+
+
+def test_a_heartbeat_without_load_is_no_report(world: World) -> None:
+    world.put(A)
+    world.registry.record_heartbeat(A, incarnation_id="i1", load=LEGAL)
+    world.registry.record_heartbeat(A, incarnation_id="i1")
+    assert load(world) == ("heartbeat", LEGAL)
+
+
+def test_an_illegal_load_stands_until_a_legal_one_arrives(world: World) -> None:
+    world.put(A)
+    world.put_load(A)
+    world.put_load(A, ILLEGAL)
+    assert load(world) == ("etcd", ILLEGAL)
+    outcome = world.registry.record_heartbeat(A, incarnation_id="i1", load=ILLEGAL)
+    assert outcome is HeartbeatOutcome.ACCEPTED
+    assert load(world) == ("heartbeat", ILLEGAL)
+    world.registry.record_heartbeat(A, incarnation_id="i1", load=LEGAL)
+    assert load(world) == ("heartbeat", LEGAL)
+
+
+def test_a_new_process_has_no_report_yet(world: World) -> None:
+    world.put(A, "i1")
+    world.put_load(A)
+    world.registry.record_heartbeat(A, incarnation_id="i1", load=LEGAL)
+    world.put(A, "i2")
+    assert load(world) is None
+    world.put_load(A)
+    assert load(world) == ("etcd", LEGAL)
+
+
+def test_a_refresh_keeps_the_reports(world: World) -> None:
+    world.put(A)
+    world.put_load(A)
+    world.put(A)
+    assert load(world) == ("etcd", LEGAL)
+
+
+def test_a_load_may_be_told_before_its_registration(world: World) -> None:
+    world.registry.put_load(A, LEGAL, 7)
+    for revision, counts in ((8, False), (7, True)):
+        registry_row = Registration(A, InstanceType.DEFAULT, incarnation_id=str(revision))
+        world.registry.put("k", registry_row, revision)
+        assert (load(world) is not None) is counts
+
+
+def test_a_deleted_load_is_no_report(world: World) -> None:
+    world.put(A)
+    world.put_load(A)
+    world.registry.delete_load(A)
+    assert load(world) is None
+    world.registry.delete_load("nobody:1")
+
+
+def test_the_master_uploads_heartbeats_of_the_last_three_seconds(world: World) -> None:
+    for name in (B, A, C):
+        world.put(name)
+        world.registry.record_heartbeat(name, incarnation_id="i1", load=LEGAL)
+        world.clock.now_s += 1.0
+    world.put_load(B)
+    assert list(world.registry.recent_heartbeat_loads()) == [A, C]
+    world.put(A, "i2")
+    assert list(world.registry.recent_heartbeat_loads()) == [C]
+
+
+@pytest.mark.parametrize(
+    ("name", "incarnation_id", "outcome"),
+    [
+        (A, "i1", HeartbeatOutcome.ACCEPTED),
+        (A, "i0", HeartbeatOutcome.OTHER_INCARNATION),
+        (A, "", HeartbeatOutcome.OTHER_INCARNATION),
+        (B, "i1", HeartbeatOutcome.UNKNOWN),
+    ],
+)
+def test_outcomes_of_heartbeats(
+    world: World, name: str, incarnation_id: str, outcome: HeartbeatOutcome
+) -> None:
+    world.put(A)
+    assert (
+        world.registry.record_heartbeat(name, incarnation_id=incarnation_id, load=LEGAL) is outcome
+    )
+    assert (load(world) is not None) is (outcome is HeartbeatOutcome.ACCEPTED)
+
+
+def test_ignored_heartbeats_are_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.put(A)
+    with caplog.at_level(logging.WARNING, "kvcache.registry"):
+        for _ in range(100):
+            world.registry.record_heartbeat(A, incarnation_id="i0")
+            world.registry.record_heartbeat("evil\n:1")
+    assert [line.getMessage() for line in caplog.records] == [
+        f"ignored a heartbeat of another incarnation: {A}",
+        "ignored a heartbeat of an unknown instance: evil\\n:1",
+    ]
+
+
+# --- readers -------------------------------------------------------------------------------------
+
+
+def test_snapshots_are_in_the_order_of_names_and_read_only(world: World) -> None:
+    for name in (C, B, A):
+        world.put(name)
+    instances = world.registry.snapshot().instances
+    assert list(instances) == sorted([A, B, C])
+    with pytest.raises(TypeError):
+        instances[A] = instances[B]  # type: ignore[index]
+
+
+def test_a_snapshot_is_kept_until_something_changes(world: World) -> None:
+    world.put(A)
+    first = world.registry.snapshot()
+    world.put(A)  # a refresh that changes nothing
+    world.tick(1.0)
+    world.registry.record_heartbeat(B)
+    world.registry.record_heartbeat(A, incarnation_id="i1")
+    world.put_load("nobody:1")
+    assert world.registry.snapshot().instances is first.instances
+    world.put_load(A)
+    second = world.registry.snapshot()
+    assert second.version > first.version
+    assert first.instances[A].etcd_load is None
+    assert second.instances[A].etcd_load is not None
+
+
+def test_a_snapshot_that_is_current_is_read_without_the_lock(world: World) -> None:
+    world.put(A)
+    current = world.registry.snapshot()
+    with world.registry._lock:
+        assert world.registry.snapshot() is current
+
+
+def test_listeners_are_called_outside_the_lock_on_every_change(world: World) -> None:
+    seen: list[int] = []
+    unsubscribe = world.registry.subscribe(lambda: seen.append(world.registry.snapshot().version))
+    registration = world.put(A)
+    world.put(A)  # nothing changes
+    assert len(seen) == 1
+    world.delete(A, registration)  # a probe is wanted
+    assert len(seen) == 2
+    world.put_load(A)
+    world.put_load(B)  # nobody sees it
+    assert len(seen) == 3
+    unsubscribe()
+    world.put(B)
+    assert len(seen) == 3
+
+
+def test_a_listener_that_fails_disturbs_nobody(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    seen: list[bool] = []
+    world.registry.subscribe(fail)
+    world.registry.subscribe(lambda: seen.append(True))
+    world.put(A)
+    assert seen == [True]
+    assert "a listener of the registry failed" in caplog.text
+
+
+# --- counts --------------------------------------------------------------------------------------
+
+
+def test_counts(world: World) -> None:
+    zeros = world.registry.counts()
+    assert set(zeros.events.values()) == set(zeros.ignored.values()) == {0}
+    first = world.put(A)
+    world.put(A)
+    world.lose(A, first, healthy=True)
+    world.delete(A, first)
+    world.registry.record_heartbeat(B)
+    world.put(A, "i2")
+    counts = world.registry.counts()
+    assert counts.events[EventKind.PUT] == 3
+    assert counts.events[EventKind.DELETE] == 2
+    assert counts.refreshed == 1
+    assert {cell: n for cell, n in counts.ignored.items() if n} == {
+        (EventKind.DELETE, IgnoredReason.LEASE_LOST_ALREADY): 1,
+        (EventKind.HEARTBEAT, IgnoredReason.NOT_REGISTERED): 1,
+    }
+    assert {cell: n for cell, n in counts.transitions.items() if n} == {
+        (None, State.ACTIVE): 2,
+        (State.ACTIVE, State.LEASE_LOST): 1,
+        (State.LEASE_LOST, None): 1,
+    }
+    assert set(zeros.transitions) == set(counts.transitions)
+    assert set(zeros.events.values()) == {0}  # a copy
+
+
+def test_nothing_is_left_of_instances_that_went(world: World) -> None:
+    for turn in range(50):
+        name = f"h:{turn + 1}"
+        world.lose(name, world.put(name, str(turn)), healthy=False)
+        world.registry.record_heartbeat("never:1", incarnation_id=str(turn))
+    world.tick(15.0)
+    registry = world.registry
+    world.registry.snapshot()
+    assert not registry._records
+    assert not registry._names
+    assert not registry._deadlines
+    assert not registry._decoding
+    assert not registry._probes
+    assert not registry._loads._heartbeats
+    assert not registry._cache._rows
+
+
+def test_threads_agree_on_one_history() -> None:
+    """Writers of disjoint names and a reader: every snapshot is ordered, the counts add up."""
+    registry = Registry()
+    rounds, writers = 200, 4
+    start = threading.Barrier(writers + 1)
+    torn: list[str] = []
+
+    def write(number: int) -> None:
+        name = f"h:{number + 1}"
+        start.wait()
+        for turn in range(rounds):
+            registration = Registration(name, InstanceType.MIX, incarnation_id=str(turn))
+            registry.put("k" + name, registration, turn)
+            registry.record_heartbeat(name, incarnation_id=str(turn), load=LEGAL)
+            registry.delete("k" + name, registration, turn)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    version = -1
+    while any(thread.is_alive() for thread in threads):
+        snapshot = registry.snapshot()
+        if snapshot.version < version or list(snapshot.instances) != sorted(snapshot.instances):
+            torn.append(str(snapshot.version))
+        version = snapshot.version
+    for thread in threads:
+        thread.join(10)
+    assert not torn
+    counts = registry.counts()
+    assert counts.events[EventKind.PUT] == counts.events[EventKind.DELETE] == rounds * writers
+    assert counts.transitions[None, State.ACTIVE] == rounds * writers
+    assert len(registry.take_probes()) == writers
