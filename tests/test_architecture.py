@@ -27,6 +27,8 @@ PYTHON_ARROWS: dict[str, set[str]] = {
     "endpoint": set(),
     "config": {"exceptions", "endpoint"},
     "directory": {"_core", "config", "exceptions"},
+    "registry": {"config", "endpoint", "exceptions"},
+    "discovery": {"config", "endpoint", "exceptions", "registry"},
     "service": {"config", "directory", "exceptions", "types"},
     "metrics": {"service", "exceptions", "types"},
     "server": {"_core", "config", "exceptions", "metrics", "service", "types"},
