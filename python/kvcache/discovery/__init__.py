@@ -1,5 +1,4 @@
-"""How instances are found: keys and values of etcd, and the streams that follow from them.
+"""Instances come and go: what etcd knows of them, mirrored in this process.
 
-Import from the modules: `feed.RegistryFeed` brings etcd's changes into the registry, `plan.plan` turns the
-registry into wanted streams. Nothing is imported here, so that planning needs no etcd client.
+`client` speaks to etcd, `mirror` follows one range of its keys. Needs the extra `kvcache[etcd]`.
 """
