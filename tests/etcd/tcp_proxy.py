@@ -13,8 +13,10 @@ class TcpProxy:
         self._target = (host, int(port))
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._flow = asyncio.Event()
-        self._flow.set()
+        self._there = asyncio.Event()
+        self._back = asyncio.Event()
+        self.release()
+        self.held_bytes = 0
         self.refusing = False
         self.connections: list[asyncio.StreamWriter] = []
         """Those of clients, oldest first."""
@@ -47,10 +49,15 @@ class TcpProxy:
 
     def hold(self) -> None:
         """Connections stand, but no byte passes."""
-        self._flow.clear()
+        self._there.clear()
+        self._back.clear()
+
+    def hold_answers(self) -> None:
+        self._back.clear()
 
     def release(self) -> None:
-        self._flow.set()
+        self._there.set()
+        self._back.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -63,18 +70,22 @@ class TcpProxy:
                 there, back = await asyncio.open_connection(*self._target)
                 try:
                     async with asyncio.TaskGroup() as group:
-                        group.create_task(self._pump(reader, back))
-                        group.create_task(self._pump(there, writer))
+                        group.create_task(self._pump(reader, back, self._there))
+                        group.create_task(self._pump(there, writer, self._back))
                 finally:
                     back.transport.abort()
         writer.transport.abort()
         if writer in self.connections:
             self.connections.remove(writer)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: asyncio.Event
+    ) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
-                await self._flow.wait()
+                if not flow.is_set():
+                    self.held_bytes += len(data)
+                    await flow.wait()
                 writer.write(data)
                 await writer.drain()
         writer.transport.abort()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
 from kvcache.discovery.mirror import MirrorSettings
-from mirror_recorder import Following, client_of, eventually, following, key, run
+from kvcache.discovery.watch import Watch
+from mirror_recorder import QUICK, Following, client_of, eventually, following, key, run
 from tcp_proxy import TcpProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from etcd_server import Etcd
+    from kvcache.discovery.results import WatchBatch
 
 # Only a failing call can notice anything here, no probe.
 NO_PROBES = MirrorSettings(quiet_s=60, backoff_max_s=0.5)
@@ -245,5 +248,44 @@ def test_cancelling_ends_at_once(etcd: Etcd) -> None:
             began = loop.time()
         assert loop.time() - began < 0.5
         etcd.resume()
+
+    run(test())
+
+
+@pytest.mark.parametrize("then", ["silence", "the same key", "another key"])
+def test_a_watch_that_loses_changes(etcd: Etcd, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    """What is lost is found by the next change of the key, or by a read in the next silence."""
+    losing: list[bool] = []
+    read = Watch.__anext__
+
+    async def lossy(self: Watch) -> WatchBatch:
+        batch = await read(self)
+        while losing:
+            losing.pop()
+            batch = await read(self)
+        return batch
+
+    monkeypatch.setattr(Watch, "__anext__", lossy)
+
+    async def test() -> None:
+        fill(etcd, a="1", b="1")
+        settings = NO_PROBES if then == "the same key" else QUICK
+        async with following(etcd.endpoint, settings=settings) as one:
+            losing.append(True)
+            etcd.ctl("del", key("a").decode())
+            await eventually(lambda: not losing, "the loss")
+            assert key("a") in one.recorder.world
+            if then == "silence":
+                await one.sees({key("b"): b"1"}, within=3)
+            elif then == "the same key":
+                fill(etcd, a="2")
+                await one.sees({key("a"): b"2", key("b"): b"1"}, within=3)
+                await eventually(lambda: one.mirror.counters.lists_total == 2, "a list")
+            else:
+                fill(etcd, b="2")
+                await one.sees({key("b"): b"2"}, within=3)
+            await one.connected()
+            assert one.mirror.counters.lists_total == 2
+            assert one.mirror.counters.watch_failures_total == 1
 
     run(test())

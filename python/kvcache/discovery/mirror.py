@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kvcache.discovery.client import EtcdClient
     from kvcache.discovery.results import KeyValue, RangeResult
+    from kvcache.discovery.session import SessionCounters
     from kvcache.discovery.watch import Watch
 
 __all__ = [
@@ -123,6 +124,11 @@ class EtcdMirror:
     def status(self) -> MirrorStatus:
         """As of now."""
         return replace(self._status, revision=self._revision)
+
+    @property
+    def client_counters(self) -> SessionCounters:
+        """The client's: requests, failures and logins."""
+        return self._client.counters
 
     @property
     def held(self) -> Mapping[bytes, KeyValue]:
