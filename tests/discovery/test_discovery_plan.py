@@ -9,13 +9,16 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kvcache.config import DiscoveryConfig
 from kvcache.discovery.plan import Plan, PlannedStream, plan
 from kvcache.endpoint import parse_endpoint
 from kvcache.registry.model import Instance, InstanceType, Registration, Role, State
 from kvcache.registry.snapshot import RegistrySnapshot
+
+# A busy machine is no fault of an example; a failing one prints what reproduces it.
+PATIENT = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
 CONFIG = DiscoveryConfig()
 
@@ -290,6 +293,7 @@ def is_address(name: str) -> bool:
     return True
 
 
+@PATIENT
 @given(INSTANCES, CONFIGS, st.integers(1, 16), st.randoms(use_true_random=False))
 def test_whatever_is_registered(
     instances: list[Instance], config: DiscoveryConfig, limit: int, rng: random.Random
@@ -318,6 +322,7 @@ def test_whatever_is_registered(
     assert not any(result.reason(name) for name in sizes)
 
 
+@PATIENT
 @given(INSTANCES, CONFIGS)
 def test_conflicts_are_those_that_brute_force_finds(
     instances: list[Instance], config: DiscoveryConfig

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kvcache.discovery.keys import Namespace, ParsedKey
 from kvcache.discovery.refused import RefusedError
@@ -23,6 +23,9 @@ from kvcache.registry.model import InstanceType, Load, Registration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# A busy machine is no fault of an example; a failing one prints what reproduces it.
+PATIENT = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
 NAME = "10.0.0.1:8000"
 
@@ -294,11 +297,13 @@ def check(value: bytes) -> None:
         assert decode_load(encode_load(load)).legal == load.legal
 
 
+@PATIENT
 @given(st.binary() | OBJECTS.map(lambda obj: json.dumps(obj).encode()))
 def test_whatever_the_value_it_is_read_or_refused(value: bytes) -> None:
     check(value)
 
 
+@PATIENT
 @given(st.data())
 def test_damaged_values_are_read_or_refused(data: Any) -> None:
     value = bytearray(json.dumps(fields(ttft_profiling_data=[[1, 2.5]], dp_size=2)).encode())

@@ -375,6 +375,7 @@ def test_listeners_are_called_outside_the_lock_on_every_change(world: World) -> 
     assert len(seen) == 1
     world.delete(A, registration)  # a probe is wanted
     assert len(seen) == 2
+    assert seen[0] == seen[1]  # which no reader sees
     world.put_load(A)
     world.put_load(B)  # nobody sees it
     assert len(seen) == 3

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kvcache.registry.model import (
     UNIDENTIFIED,
@@ -20,6 +20,9 @@ from kvcache.registry.model import (
     Role,
     State,
 )
+
+# A busy machine is no fault of an example; a failing one prints what reproduces it.
+PATIENT = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def registration(**changes: Any) -> Registration:
@@ -100,6 +103,7 @@ def test_what_is_no_object_is_an_illegal_load(metrics: Any) -> None:
     assert Load.of(metrics).fault.startswith("the load must be an object: ")
 
 
+@PATIENT
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists))
 def test_whatever_a_load_holds_it_is_judged(value: Any) -> None:
     for metrics in (

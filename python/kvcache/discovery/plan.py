@@ -7,9 +7,10 @@ are compared as intervals, since a registration may claim any number of ranks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvcache.endpoint import MAX_PORT, Endpoint, parse_endpoint
 from kvcache.registry.model import InstanceType, Role
@@ -76,7 +77,8 @@ def plan(snapshot: RegistrySnapshot, config: DiscoveryConfig, max_streams: int) 
         for port_range in _port_ranges(instance, addresses[instance.name], config)
     ]
     _exclude_conflicts(ranges, exclusions)
-    # Of two reasons the one that no neighbour can heal.
+    # Afterwards: of two reasons the one that no neighbour can heal. Past the last port nothing is
+    # shared, but whoever seems to overflows.
     _exclude_overflows(ranges, exclusions)
     streams = _take(wanted, addresses, exclusions, config, max_streams)
     return Plan(
@@ -99,18 +101,28 @@ def _unsubscribed_reason(instance: Instance) -> str:
 def _addresses(instances: Iterable[Instance]) -> tuple[dict[str, Endpoint], dict[str, str]]:
     addresses, faults = {}, {}
     for instance in instances:
-        try:
-            addresses[instance.name] = parse_endpoint(f"tcp://{instance.name}")
-        except ValueError:
-            faults[instance.name] = f"the name is not host:port: {shown_name(instance.name)}"
+        name = instance.name
+        address = _address(name)
+        if address is None:
+            faults[name] = f"the name is not host:port: {shown_name(name)}"
+        else:
+            addresses[name] = address
     return addresses, faults
+
+
+# Plans are made again and again for the same names, and reading them is most of the work.
+@lru_cache(maxsize=16384)
+def _address(name: str) -> Endpoint | None:
+    try:
+        return parse_endpoint(f"tcp://{name}")
+    except ValueError:
+        return None
 
 
 # --- ports ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _PortRange:
+class _PortRange(NamedTuple):
     """The ports of all ranks of one instance in one use, on one host."""
 
     host: str
@@ -138,12 +150,10 @@ def _port_ranges(
 
 
 def _exclude_overflows(ranges: Iterable[_PortRange], exclusions: dict[str, str]) -> None:
-    for one in sorted(ranges, key=lambda one: (one.name, one.use)):
-        if one.last > MAX_PORT:
-            rank = max(0, MAX_PORT + 1 - one.first)
-            exclusions[one.name] = (
-                f"{one.says(one.first + rank)} is past {MAX_PORT}: {one.first + rank}"
-            )
+    past = [one for one in ranges if one.last > MAX_PORT]
+    for one in sorted(past, key=lambda one: (one.name, one.use)):
+        port = max(one.first, MAX_PORT + 1)
+        exclusions[one.name] = f"{one.says(port)} is past {MAX_PORT}: {port}"
 
 
 def _exclude_conflicts(ranges: Iterable[_PortRange], exclusions: dict[str, str]) -> None:
@@ -157,9 +167,7 @@ def _exclude_conflicts(ranges: Iterable[_PortRange], exclusions: dict[str, str])
         furthest: _PortRange | None = None
         for one in on_host:
             if furthest is not None and one.first <= furthest.last:
-                # Past the last port nothing is shared; that is an overflow of each.
-                if one.first <= MAX_PORT:
-                    _exclude_pair(one, furthest, exclusions)
+                _exclude_pair(one, furthest, exclusions)
                 if one.last <= furthest.last:
                     continue
             furthest = one

@@ -94,5 +94,5 @@ def _request(name: str) -> httpx.Request:
     # Resolvers want the zone of a link-local address bare, where a URL has it escaped.
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     url = f"http://{host}:{endpoint.port}/health"
-    headers = {"User-Agent": "kvcache", "Accept": "*/*", "Connection": "close"}
+    headers = {"User-Agent": "kvcache", "Accept": "*/*"}
     return httpx.Request("GET", url, headers=headers)
