@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 RUST_SOURCES   := $(shell find rust -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find python -name '*.py' -o -name '*.pyi') pyproject.toml README.md
 
-.PHONY: build check lint test test-rust test-python bench bench-smoke fuzz demo clean system
+.PHONY: build check lint test test-rust test-python bench bench-smoke fuzz demo clean system system-tests
 
 build: $(VENV)/installed
 
@@ -40,7 +40,11 @@ check lint: build
 test-rust: | system
 	cargo test --workspace --locked
 
-test-python: build
+# The tests run a real etcd.
+system-tests:
+	@./scripts/require-system tests
+
+test-python: build | system-tests
 	$(BIN)/python -m pytest
 
 test: check test-rust test-python bench-smoke

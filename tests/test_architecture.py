@@ -27,10 +27,15 @@ PYTHON_ARROWS: dict[str, set[str]] = {
     "endpoint": set(),
     "config": {"exceptions", "endpoint"},
     "directory": {"_core", "config", "exceptions"},
-    "discovery": {"endpoint", "exceptions"},
-    "service": {"config", "directory", "exceptions", "types"},
-    "metrics": {"service", "exceptions", "types"},
-    "server": {"_core", "config", "exceptions", "metrics", "service", "types"},
+    "registry": {"endpoint", "exceptions"},
+    "discovery": {"_core", "config", "endpoint", "exceptions", "registry"},
+    "service": {"config", "directory", "discovery", "exceptions", "registry", "types"},
+    "metrics": {"discovery", "exceptions", "registry", "service", "types"},
+    "server": {
+        *("_core", "config", "discovery", "exceptions", "metrics"),
+        *("registry", "service", "types"),
+    },
+    "cli": {"config", "demo", "directory", "discovery", "endpoint", "exceptions", "server"},
     "testing": {"exceptions"},
 }
 

@@ -1,7 +1,8 @@
 """`Service`: what the HTTP server serves, wired from a configuration, and its one owner.
 
 Holds a directory, or the reason why there is none (an empty configuration path disables the
-index). It must not know HTTP; the server asks it and never touches streams or sockets.
+index), a registry, and what keeps both up to date from etcd. It must not know HTTP; the server
+asks it and never touches streams or sockets.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, Self
 
 from kvcache.directory import Directory
-from kvcache.exceptions import KvCacheError
+from kvcache.discovery.follower import StreamFollower
+from kvcache.exceptions import ConfigError, ConfigFault, KvCacheError
+from kvcache.registry.registry import Registry
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from kvcache.config import KvEventsConfig
+    from kvcache.discovery.runner import Discovery, DiscoveryOptions
     from kvcache.types import StreamStatus
 
 __all__ = ["DirectoryView", "IndexUnavailableError", "Service"]
@@ -48,18 +52,44 @@ class IndexUnavailableError(KvCacheError):
 
 
 class Service:
-    """Owns the directory from start to `close`. Thread-safe, as the directory is."""
+    """Owns directory, registry and discovery from start to `close`. Thread-safe, as they are."""
 
-    def __init__(self, directory: DirectoryView | None) -> None:
+    def __init__(
+        self,
+        directory: DirectoryView | None,
+        registry: Registry | None = None,
+        follower: StreamFollower | None = None,
+        discovery: Discovery | None = None,
+    ) -> None:
         self._directory = directory
+        self.registry = registry or Registry()
+        """The instances; empty without etcd."""
+        self.follower = follower
+        """What follows the instances' streams; None without `discovery` in the configuration."""
+        self.discovery = discovery
+        """What follows etcd; None without it."""
 
     @classmethod
-    def start(cls, config: KvEventsConfig | None) -> Self:
+    def start(cls, config: KvEventsConfig | None, options: DiscoveryOptions | None = None) -> Self:
         """Starts to follow what `config` says; without one the index is disabled.
 
-        Raises `ConfigError` for what this version cannot follow.
+        With `options` it follows the instances in etcd, and their streams if `config` has
+        `discovery`. Raises `ConfigError` for what cannot be followed; `OSError` without threads.
         """
-        return cls(None if config is None else Directory(config))
+        if options is None and config is not None and config.discovery is not None:
+            raise ConfigError([ConfigFault("discovery", "needs to be told where etcd is")])
+        directory = None if config is None else Directory(config)
+        registry, follower = Registry(), None
+        if directory is not None and config is not None and config.discovery is not None:
+            follower = StreamFollower(registry, directory, config.discovery, config.max_streams)
+        service = cls(directory, registry, follower)
+        if options is not None:
+            try:
+                service.discovery = _discovery(options, registry, follower, config)
+            except BaseException:
+                service.close()
+                raise
+        return service
 
     @property
     def index_enabled(self) -> bool:
@@ -82,7 +112,10 @@ class Service:
         return [] if self._directory is None else self._directory.streams()
 
     def close(self) -> None:
-        """Stops following streams; under a second. A second call does nothing."""
+        """Stops following; within three seconds. A second call does nothing."""
+        if self.discovery is not None:
+            # First: it must not find the directory closed.
+            self.discovery.close()
         if self._directory is not None:
             self._directory.close()
 
@@ -96,3 +129,19 @@ class Service:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _discovery(
+    options: DiscoveryOptions,
+    registry: Registry,
+    follower: StreamFollower | None,
+    config: KvEventsConfig | None,
+) -> Discovery:
+    from kvcache.discovery.runner import Discovery  # noqa: PLC0415  (an extra: kvcache[etcd])
+
+    interval_ms = 1000
+    if config is not None and config.discovery is not None:
+        interval_ms = config.discovery.refresh_interval_ms
+    discovery = Discovery(options, registry, follower, interval_ms / 1000)
+    discovery.start()
+    return discovery

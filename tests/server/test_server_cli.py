@@ -6,16 +6,14 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import httpx
 import pytest
 from conftest import DEADLINE_SECONDS, Process
 from kvcache.cli import main
 from kvcache.service import Service
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOKEN_VARIABLE = "KVCACHE_INTERNAL_API_TOKEN"  # noqa: S105
 
@@ -51,7 +49,14 @@ BAD_FLAGS = [
     (["--internal-api-token", "a\nb"], ["--internal_api_token"]),
     (["--nonsense"], ["nonsense"]),
     (["--por", "1"], ["--por"]),
-    (["--etcd_addr", "127.0.0.1:2379"], ["etcd_addr"]),
+    (["--etcd_addr", "127.0.0.1"], ["--etcd_addr"]),
+    (["--etcd_addr", ""], ["--etcd_addr"]),
+    (["--etcd_addr", "127.0.0.1:2379,http://b:2379"], ["--etcd_addr"]),
+    (["--etcd_addr", "a:1", "--etcd_role", "master"], ["--etcd_role"]),
+    (["--etcd-addr", "a:1", "--etcd-cert", "/dev/null"], ["--etcd_cert, --etcd_key"]),
+    (["--etcd-addr", "a:1", "--etcd-cacert", "/nonexistent/ca.pem"], ["/nonexistent/ca.pem"]),
+    (["--etcd-addr", "a:1", "--advertise_addr", "*:1"], ["--advertise_addr"]),
+    (["--etcd-namespace", "ns", "--etcd_role", "observer"], ["namespace", "role"]),
     (["--port"], ["--port"]),
     (["--kv_events_config_file", "/nonexistent/kv.json"], ["/nonexistent/kv.json"]),
     (["--port", "x", "--log_level", "y", "--max_body_bytes", "z"], ["--port", "body", "level"]),
@@ -82,19 +87,37 @@ def test_a_bad_token_of_the_environment_is_a_fault_that_does_not_show_it(
     assert not token or token not in err[0]
 
 
-@pytest.mark.parametrize("command", ["serve", "check"])
-def test_discovery_is_refused_rather_than_ignored(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+def test_discovery_without_etcd_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "kv.json"
     path.write_text('{"discovery": {"enabled": true}}')
-    args = (
-        ["check", str(path)] if command == "check" else ["serve", f"--kv-events-config-file={path}"]
-    )
-    code, out, err = run(capsys, *args)
+    code, out, err = run(capsys, "serve", f"--kv-events-config-file={path}")
     assert (code, out, len(err)) == (2, [], 1)
-    assert err[0].startswith("kvcache: discovery: ")
-    assert "etcd" in err[0]
+    assert err[0].startswith("kvcache: --etcd_addr: ")
+    assert "discovery" in err[0]
+
+
+@pytest.mark.parametrize("variable", ["ETCD_USERNAME", "ETCD_PASSWORD"])
+def test_half_credentials_are_refused_and_not_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.delenv("ETCD_USERNAME", raising=False)
+    monkeypatch.delenv("ETCD_PASSWORD", raising=False)
+    monkeypatch.setenv(variable, "hunter2")
+    code, out, err = run(capsys, "serve", "--etcd_addr", "127.0.0.1:1")
+    assert (code, out, len(err)) == (2, [], 1)
+    assert err[0].startswith("kvcache: ETCD_USERNAME, ETCD_PASSWORD: ")
+    assert "hunter2" not in err[0]
+
+
+def test_check_shows_how_instances_become_streams(capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[2] / "examples" / "kv_events_discovery_config.json"
+    code, out, err = run(capsys, "check", str(example))
+    assert (code, err) == (0, [])
+    text = "\n".join(out)
+    assert "events at port + 10000 + rank, replay at port + 30000 + rank" in text
+    assert "topic 'xllm-kv', block size 128" in text
 
 
 def test_check_shows_streams_and_limits(
@@ -224,7 +247,7 @@ def test_a_taken_port_is_exit_1_and_one_line() -> None:
 def test_a_system_without_threads_is_exit_1_and_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(_: object) -> NoReturn:
+    def start(*_: object) -> NoReturn:
         message = "cannot start the ingest threads: Resource temporarily unavailable"
         raise OSError(message)
 

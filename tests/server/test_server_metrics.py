@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 if TYPE_CHECKING:
     from conftest import FakeDirectory
 
-NAME = re.compile(r"kvcache_(stream|query|process)_[a-z0-9]+(_[a-z0-9]+)*")
+NAME = re.compile(r"kvcache_(stream|query|registry|etcd|process)_[a-z0-9]+(_[a-z0-9]+)*")
 
 
 def samples(app: App) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

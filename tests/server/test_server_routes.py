@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from conftest import FakeDirectory
 
 QUERY = "/v1/internal/kv-cache/query"
+HEARTBEAT = "/v1/internal/heartbeat"
 GET_ROUTES = [
     "/health",
     "/healthz",
@@ -21,6 +22,7 @@ GET_ROUTES = [
     "/metrics",
     "/openapi.json",
     "/v1/internal/streams",
+    "/v1/internal/instances",
 ]
 
 
@@ -82,6 +84,7 @@ def test_ready_shows_the_share_and_stays_ready_when_unsynchronized(
         "streams": 4,
         "synchronized": 1,
         "synchronized_share": 0.25,
+        "etcd": None,
     }
 
 
@@ -104,7 +107,7 @@ def test_a_closed_service_is_alive_and_not_ready(app: App, directory: FakeDirect
 def test_openapi_describes_every_route(app: App) -> None:
     document = app.ask("GET", "/openapi.json").json()
     described = set(document["paths"])
-    assert described == {QUERY, *GET_ROUTES} - {"/openapi.json"}
+    assert described == {QUERY, HEARTBEAT, *GET_ROUTES} - {"/openapi.json"}
     answer = document["paths"][QUERY]["post"]["responses"]["200"]
     schema = answer["content"]["application/json"]["schema"]
     match = schema["properties"]["matches"]["items"]

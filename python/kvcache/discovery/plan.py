@@ -58,6 +58,16 @@ class Plan:
         """Why this instance is not followed; empty when it is, or is not known."""
         return self.exclusions.get(name) or self.unsubscribed.get(name, "")
 
+    def without(self, refused: Mapping[str, str]) -> Plan:
+        """The same, but for instances that cannot be followed for reasons found elsewhere."""
+        if not refused:
+            return self
+        return Plan(
+            streams=tuple(one for one in self.streams if one.instance_name not in refused),
+            exclusions=MappingProxyType(dict(sorted({**self.exclusions, **refused}.items()))),
+            unsubscribed=self.unsubscribed,
+        )
+
 
 def plan(snapshot: RegistrySnapshot, config: DiscoveryConfig, max_streams: int) -> Plan:
     """The streams that `config` derives from the instances, at most `max_streams` of them."""

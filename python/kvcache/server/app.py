@@ -19,7 +19,9 @@ from kvcache.server.auth import TokenGate
 from kvcache.server.errors import http_exception_handler
 from kvcache.server.guard import Guard
 from kvcache.server.health import health_router
-from kvcache.server.openapi import DESCRIPTION, QUERY_OPERATION
+from kvcache.server.heartbeat import HEARTBEAT_PATH, HeartbeatRoute
+from kvcache.server.instances import instances_router
+from kvcache.server.openapi import DESCRIPTION, HEARTBEAT_OPERATION, QUERY_OPERATION
 from kvcache.server.query import QUERY_PATH, QueryRoute
 from kvcache.server.scrape import metrics_router
 from kvcache.server.streams import streams_router
@@ -32,12 +34,13 @@ __all__ = ["create_app"]
 
 
 class _App(FastAPI):
-    """Adds the hot route, which is not the framework's, to the framework's API description."""
+    """Adds the routes that are not the framework's to the framework's API description."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, built once."""
         document = super().openapi()
         document["paths"].setdefault(QUERY_PATH, {"post": QUERY_OPERATION})
+        document["paths"].setdefault(HEARTBEAT_PATH, {"post": HEARTBEAT_OPERATION})
         return document
 
 
@@ -56,7 +59,10 @@ def create_app(service: Service, settings: ServerSettings) -> FastAPI:
     )
     query = QueryRoute(service, queries, settings.max_body_bytes)
     app.router.routes.append(Route(QUERY_PATH, query.answer, methods=["POST"]))
+    heartbeat = HeartbeatRoute(service)
+    app.router.routes.append(Route(HEARTBEAT_PATH, heartbeat.answer, methods=["POST"]))
     app.include_router(streams_router(service))
+    app.include_router(instances_router(service))
     app.include_router(health_router(service))
     app.include_router(metrics_router(build_registry(service, queries, __version__)))
     # The last one added is the outermost.

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["health_router"]
 
 
+def _etcd(service: Service) -> str | None:
+    """Whether etcd is being followed; None without it. Without etcd the last known instances serve on."""
+    if service.discovery is None:
+        return None
+    return "connected" if service.discovery.status.connected else "disconnected"
+
+
 def health_router(service: Service) -> APIRouter:
     """The routes, around a service. They ask for no token: probes have none."""
     router = APIRouter()
@@ -46,6 +53,7 @@ def health_router(service: Service) -> APIRouter:
             "synchronized": synchronized,
             # Without streams there is nothing to have a share of.
             "synchronized_share": synchronized / len(statuses) if statuses else None,
+            "etcd": _etcd(service),
         }
         return Response(json.dumps(body), media_type="application/json")
 

@@ -6,11 +6,12 @@ so that the port is known (`--port 0`) before the ready line is written.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 from typing import Final
 
-__all__ = ["BindError", "base_url", "bind"]
+__all__ = ["BindError", "advertised_address", "base_url", "bind"]
 
 _BACKLOG: Final = 1024
 
@@ -42,6 +43,29 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise BindError(f"cannot listen on {base_url(host, port)}: {_reason(error)}") from error
     return listener
+
+
+def advertised_address(listener: socket.socket) -> str:
+    """`host:port` by which others reach a listening socket.
+
+    The bound address; for a wildcard the machine's first that is not loopback, and loopback where there is none.
+    """
+    host, port = listener.getsockname()[:2]
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if address.is_unspecified:
+        loopback = "127.0.0.1" if listener.family == socket.AF_INET else "::1"
+        host = _own_address(listener.family) or loopback
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _own_address(family: int) -> str | None:
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, family, socket.SOCK_STREAM)
+    except OSError:
+        return None
+    addresses = (str(entry[4][0]) for entry in found)
+    usable = (ipaddress.ip_address(text.partition("%")[0]) for text in addresses)
+    return next((str(ip) for ip in usable if not (ip.is_loopback or ip.is_link_local)), None)
 
 
 def unbracketed(host: str) -> str:

@@ -1,10 +1,10 @@
-"""The hand-written part of `/openapi.json`: the hot route, which bypasses the framework."""
+"""The hand-written part of `/openapi.json`: the routes that read their bodies themselves."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["DESCRIPTION", "QUERY_OPERATION"]
+__all__ = ["DESCRIPTION", "HEARTBEAT_OPERATION", "QUERY_OPERATION"]
 
 DESCRIPTION: Final = (
     "Who holds how much of a prompt in which cache tier. Every error is "
@@ -68,5 +68,42 @@ QUERY_OPERATION: Final[dict[str, Any]] = {
         "401": _json("X-Internal-Token missing or wrong", _ERROR),
         "413": _json("Body over max_body_bytes", _ERROR),
         "503": _json("No index, or shutting down", _ERROR),
+    },
+}
+
+_HEARTBEAT: Final = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "description": "the registered host:port"},
+        "incarnation_id": {"type": "string"},
+        "load_metrics": {
+            "type": "object",
+            "properties": {
+                "waiting_requests_num": _COUNT,
+                "gpu_cache_usage_perc": {"type": "number", "minimum": 0, "maximum": 1},
+            },
+        },
+        "latency_metrics": {
+            "type": "object",
+            "properties": {
+                "recent_max_ttft": {"type": "integer"},
+                "recent_max_tbt": {"type": "integer"},
+            },
+        },
+    },
+}
+
+HEARTBEAT_OPERATION: Final[dict[str, Any]] = {
+    "summary": "An instance is alive, and says how busy it is",
+    "operationId": "record_heartbeat",
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _HEARTBEAT}}},
+    "responses": {
+        "200": {"description": "Taken; an illegal load excludes the instance from choices"},
+        "400": _json("Not a heartbeat", _ERROR),
+        "401": _json("X-Internal-Token missing or wrong", _ERROR),
+        "404": _json("No instance is registered by this name", _ERROR),
+        "409": _json("Another incarnation is registered by this name", _ERROR),
+        "413": _json("Body over 64 KiB", _ERROR),
     },
 }

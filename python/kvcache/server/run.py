@@ -8,6 +8,7 @@ own habit of raising the signal again would turn a clean stop into an exit code 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import signal
 import sys
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from kvcache.server.app import create_app
-from kvcache.server.listen import base_url, bind
+from kvcache.server.listen import advertised_address, base_url, bind
 from kvcache.server.logs import LogFormat, configure_logging
 from kvcache.server.settings import ServerSettings
 from kvcache.service import Service
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from kvcache.config import KvEventsConfig
+    from kvcache.discovery.runner import DiscoveryOptions
 
 __all__ = ["ServeOptions", "Server", "serve"]
 
@@ -51,6 +53,8 @@ class ServeOptions:
     """0 picks a free port."""
     config: KvEventsConfig | None
     """None switches the index off."""
+    discovery: DiscoveryOptions | None = None
+    """None follows no etcd."""
     log_level: str = "info"
     log_format: LogFormat = "text"
     settings: ServerSettings = field(default_factory=ServerSettings)
@@ -100,14 +104,24 @@ class Server(uvicorn.Server):
                 signal.signal(number, signal.SIG_IGN)
 
 
+def _advertised(options: ServeOptions, listener: socket.socket) -> DiscoveryOptions | None:
+    """The options for etcd, with the address that others reach us at."""
+    if options.discovery is None or options.discovery.advertised is not None:
+        return options.discovery
+    return dataclasses.replace(options.discovery, advertised=advertised_address(listener))
+
+
 def serve(options: ServeOptions) -> None:
-    """Serves until a signal. Raises `ConfigError`, `BindError`."""
+    """Serves until a signal. Raises `ConfigError`, `BindError`, `OSError`."""
     configure_logging(options.log_level, options.log_format)
-    with Service.start(options.config) as service, bind(options.host, options.port) as listener:
+    with (
+        bind(options.host, options.port) as listener,
+        Service.start(options.config, _advertised(options, listener)) as service,
+    ):
         url = base_url(options.host, listener.getsockname()[1])
         if options.config is None:
             _log.warning("the index is disabled: no --kv_events_config_file; queries get 503")
-        else:
+        elif options.config.discovery is None:
             _log.info("following streams: %d", len(options.config.streams))
 
         def on_ready() -> None:

@@ -1,36 +1,22 @@
-"""Every metric of the service, declared once, and the collector that renders them.
+"""Every metric of a stream, declared once.
 
-Stream metrics are read from the directory at each scrape and never kept, so that a series is
-gone with its stream. Names are `kvcache_<stream|query|process>_<what>_<unit>`; counters end in
-`_total`. Known cells are rendered as zeros, and there are no `_created` series. This module
-knows no HTTP.
+Read from the directory at each scrape and never kept, so that a series is gone with its stream. Known
+cells are rendered as zeros.
 """
 
 from __future__ import annotations
 
-import threading
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
-
-from kvcache.exceptions import ClosedError
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kvcache.service import Service
     from kvcache.types import StreamStatus
 
-__all__ = ["STREAM_METRICS", "Outcome", "QueryMetrics", "StreamMetric", "build_registry"]
+__all__ = ["STREAM_METRICS", "StreamMetric", "stream_families"]
 
 Cells: TypeAlias = "dict[str, float]"
 """Values of one stream by the value of the metric's own label; the key is `""` without one."""
@@ -144,100 +130,11 @@ STREAM_METRICS: Final = (
     ),
 )
 
-Outcome: TypeAlias = Literal["answered", "invalid", "too_large", "unavailable", "disconnected"]
-_OUTCOMES: Final[tuple[Outcome, ...]] = (
-    "answered",
-    "invalid",
-    "too_large",
-    "unavailable",
-    "disconnected",
-)
 
-# A short query takes a microsecond, one of a million tokens some milliseconds.
-_DURATION_BUCKETS_SECONDS: Final = (
-    *(mantissa * 10.0**exponent for exponent in range(-6, 0) for mantissa in (1.0, 2.5, 5.0)),
-    1.0,
-)
-
-
-class QueryMetrics:
-    """Counts and times of queries. Thread-safe: scrapes run beside the event loop."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._outcomes: dict[Outcome, int] = dict.fromkeys(_OUTCOMES, 0)
-        self._buckets = [0] * (len(_DURATION_BUCKETS_SECONDS) + 1)
-        self._seconds = 0.0
-        self._body_bytes = 0
-
-    def answered(self, seconds: float, body_bytes: int) -> None:
-        """Counts an answered query, its time in the directory and the size of its body."""
-        with self._lock:
-            self._outcomes["answered"] += 1
-            self._buckets[bisect_left(_DURATION_BUCKETS_SECONDS, seconds)] += 1
-            self._seconds += seconds
-            self._body_bytes += body_bytes
-
-    def failed(self, outcome: Outcome) -> None:
-        """Counts a query that got no answer."""
-        with self._lock:
-            self._outcomes[outcome] += 1
-
-    def collect(self) -> Iterator[Metric]:
-        """The families of queries, consistent with each other."""
-        with self._lock:
-            outcomes = dict(self._outcomes)
-            buckets = list(self._buckets)
-            seconds, body_bytes = self._seconds, self._body_bytes
-        requests = CounterMetricFamily(
-            "kvcache_query_requests", "Queries by outcome.", labels=["outcome"]
-        )
-        for outcome, count in outcomes.items():
-            requests.add_metric([outcome], count)
-        yield requests
-        yield CounterMetricFamily(
-            "kvcache_query_body_bytes", "Bytes of answered query bodies.", value=body_bytes
-        )
-        cumulative: list[tuple[str, float]] = []
-        total = 0
-        for bound, count in zip((*_DURATION_BUCKETS_SECONDS, None), buckets, strict=True):
-            total += count
-            cumulative.append(("+Inf" if bound is None else f"{bound:.6g}", total))
-        yield HistogramMetricFamily(
-            "kvcache_query_duration_seconds",
-            "Time of answered queries from body to response body, without network.",
-            buckets=cumulative,
-            sum_value=seconds,
-        )
-
-
-class _ServiceCollector(Collector):
-    """Renders the streams of a service, its queries, and what the process is."""
-
-    def __init__(self, service: Service, queries: QueryMetrics, version: str) -> None:
-        self._service = service
-        self._queries = queries
-        self._version = version
-
-    def collect(self) -> Iterator[Metric]:
-        """Reads the directory once, so that all stream series are of one moment."""
-        try:
-            statuses = self._service.streams()
-        except ClosedError:
-            statuses = []  # a last scrape while the service shuts down
-        for metric in STREAM_METRICS:
-            yield _family(metric, statuses)
-        yield from self._queries.collect()
-        yield GaugeMetricFamily(
-            "kvcache_process_index_enabled",
-            "1 when a configuration was loaded, 0 when the index is disabled.",
-            value=float(self._service.index_enabled),
-        )
-        build = GaugeMetricFamily(
-            "kvcache_process_build_info", "Always 1; the version is a label.", labels=["version"]
-        )
-        build.add_metric([self._version], 1)
-        yield build
+def stream_families(statuses: list[StreamStatus]) -> Iterator[Metric]:
+    """A family a metric, of all streams."""
+    for metric in STREAM_METRICS:
+        yield _family(metric, statuses)
 
 
 def _family(metric: StreamMetric, statuses: list[StreamStatus]) -> Metric:
@@ -252,12 +149,3 @@ def _family(metric: StreamMetric, statuses: list[StreamStatus]) -> Metric:
         for cell, value in metric.read(status).items():
             family.add_metric([*stream, cell] if metric.label else stream, value)
     return family
-
-
-def build_registry(service: Service, queries: QueryMetrics, version: str) -> CollectorRegistry:
-    """A registry of its own: what else the embedding process exports stays out of it."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_ServiceCollector(service, queries, version))
-    # kvcache_process_{cpu_seconds_total,resident_memory_bytes,open_fds,…}
-    ProcessCollector(namespace="kvcache", registry=registry)
-    return registry

@@ -10,29 +10,23 @@ of flags and configuration are shown together. Heavy imports happen inside the c
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final, NoReturn
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kvcache import __version__
+from kvcache.cli.flags import MAX_PORT, TOKEN_VARIABLE, Flags
+from kvcache.cli.serve import add_serve, serve_options
 from kvcache.config import KvEventsConfig
 from kvcache.directory import refuse_unsupported
-from kvcache.exceptions import ConfigError, ConfigFault
+from kvcache.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvcache.server.client import Client
-    from kvcache.server.run import ServeOptions
 
 __all__ = ["main"]
-
-_TOKEN_VARIABLE: Final = "KVCACHE_INTERNAL_API_TOKEN"  # noqa: S105  (a name, not a secret)
-_MAX_PORT: Final = 65535
-_MAX_BODY_BYTES_CEILING: Final = 1 << 30
-_MAX_TOKEN_CHARS: Final = 4096
 
 
 class _Parser(argparse.ArgumentParser):
@@ -93,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kvcache {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    _add_serve(commands)
+    add_serve(_command(commands, "serve", "follow engines and answer queries over HTTP", _serve))
     _add_demo(commands)
 
     check = _command(commands, "check", "validate a configuration file", _check)
@@ -118,22 +112,6 @@ def _command(commands: Any, name: str, text: str, run: Any) -> argparse.Argument
     return command
 
 
-def _add_serve(commands: Any) -> None:
-    serve = _command(commands, "serve", "follow engines and answer queries over HTTP", _serve)
-    add = serve.add_argument
-    add("--host", default="127.0.0.1", help="default 127.0.0.1")
-    add("--port", default="8888", help="0 picks a free port; default 8888")
-    add("--kv_events_config_file", default="", metavar="PATH", help="empty disables the index")
-    add(
-        "--internal_api_token",
-        metavar="TOKEN",
-        help=f"wanted in X-Internal-Token; better given in {_TOKEN_VARIABLE}",
-    )
-    add("--max_body_bytes", metavar="N", help="larger bodies get 413; default 16 MiB")
-    add("--log_level", default="info", help="debug, info (default), warning, error, critical")
-    add("--log_format", default="text", help="text (default) or json")
-
-
 def _add_demo(commands: Any) -> None:
     demo = _command(commands, "demo", "the whole service on simulated engines", _demo)
     demo.set_defaults(extras="server,testing")
@@ -145,7 +123,7 @@ def _add_demo(commands: Any) -> None:
 def _add_url(command: argparse.ArgumentParser) -> None:
     command.add_argument("--url", default="http://127.0.0.1:8888", help="where the service is")
     command.add_argument(
-        "--internal_api_token", metavar="TOKEN", help=f"better given in {_TOKEN_VARIABLE}"
+        "--internal_api_token", metavar="TOKEN", help=f"better given in {TOKEN_VARIABLE}"
     )
 
 
@@ -157,7 +135,7 @@ def _serve(args: argparse.Namespace) -> int:
     from kvcache.server.run import serve  # noqa: PLC0415
 
     try:
-        serve(_serve_options(args))
+        serve(serve_options(args))
     except (BindError, OSError) as error:
         # An address or threads that the system does not give: nothing that a traceback could help with.
         _complain(str(error))
@@ -168,8 +146,8 @@ def _serve(args: argparse.Namespace) -> int:
 def _demo(args: argparse.Namespace) -> int:
     from kvcache.demo import run_demo  # noqa: PLC0415
 
-    faults = _Faults()
-    port = faults.integer("--port", args.port, 0, _MAX_PORT)
+    faults = Flags()
+    port = faults.integer("--port", args.port, 0, MAX_PORT)
     duration = (
         None if args.duration is None else faults.seconds("--duration", args.duration, minimum=0)
     )
@@ -182,7 +160,17 @@ def _check(args: argparse.Namespace) -> int:
     config = KvEventsConfig.from_file(args.config)
     refuse_unsupported(config)
     print(f"{args.config}: valid")
-    print(f"streams: {len(config.streams)}")
+    if config.discovery is None:
+        print(f"streams: {len(config.streams)}")
+    else:
+        rule = config.discovery
+        print("streams: of the instances in etcd")
+        print(
+            f"  events at port + {rule.event_port_offset} + rank,"
+            f" replay at port + {rule.replay_port_offset} + rank,"
+            f" topic {rule.topic!a}, block size {rule.block_size},"
+            f" compared every {rule.refresh_interval_ms} ms"
+        )
     for stream in config.streams:
         print(
             f"  {ascii(stream.instance_name)[1:-1]} rank {stream.dp_rank}:"
@@ -206,7 +194,7 @@ def _check(args: argparse.Namespace) -> int:
 def _query(args: argparse.Namespace) -> int:
     from kvcache.server.client import ServiceError, query_table  # noqa: PLC0415
 
-    faults = _Faults()
+    faults = Flags()
     # Commas as people paste them from a list: `1,2,3` is three token ids.
     words = " ".join(args.token_ids).replace(",", " ").split()
     token_ids = [faults.integer("TOKENS", word, 0, 2**32 - 1) for word in words]
@@ -222,7 +210,7 @@ def _query(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     from kvcache.server.client import ServiceError, watch_status  # noqa: PLC0415
 
-    faults = _Faults()
+    faults = Flags()
     interval = faults.seconds("--interval", args.interval, minimum=0.1)
     try:
         with _client(args, faults) as client:
@@ -235,130 +223,10 @@ def _status(args: argparse.Namespace) -> int:
     return 0
 
 
-def _client(args: argparse.Namespace, faults: _Faults) -> Client:
+def _client(args: argparse.Namespace, faults: Flags) -> Client:
     from kvcache.server.client import Client  # noqa: PLC0415
 
     token = faults.token(args.internal_api_token)
     url = faults.url(args.url)
     faults.raise_any()
     return Client(url, token)
-
-
-def _serve_options(args: argparse.Namespace) -> ServeOptions:
-    """Validates flags and configuration together. Raises `ConfigError` with every fault."""
-    from kvcache.server.logs import LOG_FORMATS, LOG_LEVELS  # noqa: PLC0415
-    from kvcache.server.run import ServeOptions  # noqa: PLC0415
-    from kvcache.server.settings import (  # noqa: PLC0415
-        DEFAULT_MAX_BODY_BYTES,
-        ServerSettings,
-    )
-
-    faults = _Faults()
-    host = faults.host(args.host)
-    port = faults.integer("--port", args.port, 0, _MAX_PORT)
-    token = faults.token(args.internal_api_token)
-    max_body_bytes = DEFAULT_MAX_BODY_BYTES
-    if args.max_body_bytes is not None:
-        max_body_bytes = faults.integer(
-            "--max_body_bytes", args.max_body_bytes, 1, _MAX_BODY_BYTES_CEILING
-        )
-    log_level = faults.choice("--log_level", args.log_level, LOG_LEVELS)
-    log_format = faults.choice("--log_format", args.log_format, LOG_FORMATS)
-    config = faults.config(args.kv_events_config_file)
-    faults.raise_any()
-    return ServeOptions(
-        host=host,
-        port=port,
-        config=config,
-        log_level=log_level,
-        log_format="json" if log_format == "json" else "text",
-        settings=ServerSettings(internal_api_token=token, max_body_bytes=max_body_bytes),
-    )
-
-
-class _Faults:
-    """Reads flags and keeps every fault; what it returns counts only after `raise_any`."""
-
-    def __init__(self) -> None:
-        self._faults: list[ConfigFault] = []
-
-    def raise_any(self) -> None:
-        """Raises `ConfigError` when there was any fault."""
-        if self._faults:
-            raise ConfigError(self._faults)
-
-    def add(self, path: str, message: str) -> None:
-        self._faults.append(ConfigFault(path, message))
-
-    def integer(self, flag: str, text: str, minimum: int, maximum: int) -> int:
-        # Digits only: int() would also take "1_0", " 1" and digits of other scripts.
-        digits = text.lstrip("0") or "0"
-        if text.isascii() and text.isdecimal() and len(digits) <= len(str(maximum)):
-            value = int(digits)
-            if minimum <= value <= maximum:
-                return value
-        self.add(flag, f"must be an integer from {minimum} to {maximum}: {ascii(text)[1:-1]}")
-        return minimum
-
-    def seconds(self, flag: str, text: str, minimum: float) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < minimum:
-            self.add(flag, f"must be a number of seconds, at least {minimum}: {ascii(text)[1:-1]}")
-            return minimum
-        return value
-
-    def choice(self, flag: str, text: str, choices: Sequence[str]) -> str:
-        if text.lower() not in choices:
-            self.add(flag, f"must be one of {', '.join(choices)}: {ascii(text)[1:-1]}")
-        return text.lower()
-
-    def host(self, text: str) -> str:
-        if not text or not text.isprintable() or any(mark in text for mark in " /@"):
-            self.add("--host", f"must be a host name or an address: {ascii(text)[1:-1]}")
-        return text
-
-    def url(self, text: str) -> str:
-        try:
-            parts = urlsplit(text)
-            valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            valid = False
-        if not valid:
-            self.add("--url", f"must be http://host:port: {ascii(text)[1:-1]}")
-        return text.rstrip("/")
-
-    def token(self, flag: str | None) -> str | None:
-        """The token of the flag, else of the environment. Faults never show it."""
-        path, token = "--internal_api_token", flag
-        if flag is None:
-            path, token = _TOKEN_VARIABLE, os.environ.get(_TOKEN_VARIABLE)
-        if token is None:
-            return None
-        if not token:
-            # Taken as "no token", an unset variable in a script would open the interface.
-            self.add(path, "must not be empty; leave it out to ask for no token")
-        elif len(token) > _MAX_TOKEN_CHARS or not _sendable(token):
-            self.add(
-                path, f"must be at most {_MAX_TOKEN_CHARS} visible ASCII characters, no spaces"
-            )
-        return token
-
-    def config(self, path: str) -> KvEventsConfig | None:
-        """The configuration of a file, None for an empty path."""
-        if not path:
-            return None
-        try:
-            config = KvEventsConfig.from_file(path)
-            refuse_unsupported(config)
-        except ConfigError as error:
-            self._faults.extend(error.faults)
-            return None
-        return config
-
-
-def _sendable(token: str) -> bool:
-    """Whether an HTTP header carries it unchanged: no spaces, controls or other scripts."""
-    return all("!" <= character <= "~" for character in token)

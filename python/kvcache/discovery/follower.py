@@ -1,0 +1,120 @@
+"""`StreamFollower`: makes a directory follow what the registry has (spec: instances and discovery).
+
+Each refresh compares the wanted set of streams with the running one and hands over the whole; the directory
+touches only what differs. It starts nothing by itself: its owner calls `refresh` in every interval.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+from kvcache._core import StreamSpec
+from kvcache.discovery.plan import Plan, plan
+from kvcache.registry.shown import shown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kvcache.config import DiscoveryConfig
+    from kvcache.discovery.plan import PlannedStream
+    from kvcache.registry.registry import Registry
+
+__all__ = ["StreamFollower", "StreamSet"]
+
+_log = logging.getLogger("kvcache.discovery")
+
+_NOTHING = Plan((), MappingProxyType({}), MappingProxyType({}))
+
+
+class StreamSet(Protocol):
+    """What a directory is to a follower."""
+
+    def set_streams(self, streams: Sequence[StreamSpec]) -> tuple[int, int, int]:
+        """Follow exactly these; how many were added, retired and kept."""
+        ...
+
+
+class StreamFollower:
+    """Keeps the streams of one directory those of one registry. `refresh` is for one thread."""
+
+    def __init__(
+        self, registry: Registry, directory: StreamSet, config: DiscoveryConfig, max_streams: int
+    ) -> None:
+        self._registry = registry
+        self._directory = directory
+        self._config = config
+        self._max_streams = max_streams
+        self._version = -1
+        self._followed: tuple[PlannedStream, ...] = ()
+        self._plan = _NOTHING
+
+    @property
+    def plan(self) -> Plan:
+        """What was wanted at the last refresh, and why the rest was not."""
+        return self._plan
+
+    def refresh(self) -> None:
+        """Follow what is wanted now. Raises `ClosedError` when the directory is closed."""
+        snapshot = self._registry.snapshot()
+        if snapshot.version == self._version:
+            return
+        wanted = plan(snapshot, self._config, self._max_streams)
+        specs, refused = self._specs(wanted.streams)
+        wanted = wanted.without(refused)
+        if wanted.streams != self._followed:
+            self._follow(wanted.streams, specs)
+        self._tell(wanted.exclusions)
+        self._plan, self._followed, self._version = wanted, wanted.streams, snapshot.version
+
+    def _follow(self, streams: tuple[PlannedStream, ...], specs: list[StreamSpec]) -> None:
+        # With another number of ranks an instance serves otherwise than before: all of its streams retire, also
+        # those that look the same.
+        before, after = _ranks(self._followed), _ranks(streams)
+        resized = {name for name in before.keys() & after.keys() if before[name] != after[name]}
+        if resized:
+            pairs = zip(streams, specs, strict=True)
+            self._directory.set_streams(
+                [spec for stream, spec in pairs if stream.instance_name not in resized]
+            )
+        added, retired, kept = self._directory.set_streams(specs)
+        _log.info("streams: %d added, %d retired, %d kept", added, retired, kept)
+
+    def _specs(self, streams: tuple[PlannedStream, ...]) -> tuple[list[StreamSpec], dict[str, str]]:
+        """The streams for the core, and the instances of which it refuses one, with its reason."""
+        specs: dict[PlannedStream, StreamSpec] = {}
+        refused: dict[str, str] = {}
+        for stream in streams:
+            try:
+                specs[stream] = self._spec(stream)
+            except (ValueError, OverflowError) as error:
+                # Such as the zone of an address that is no interface of this machine.
+                refused.setdefault(stream.instance_name, str(error))
+        return [
+            spec for stream, spec in specs.items() if stream.instance_name not in refused
+        ], refused
+
+    def _spec(self, stream: PlannedStream) -> StreamSpec:
+        return StreamSpec(
+            instance_name=stream.instance_name,
+            dp_rank=stream.dp_rank,
+            block_size=self._config.block_size,
+            endpoint=stream.endpoint,
+            replay_endpoint=stream.replay_endpoint,
+            topic=self._config.topic,
+            identity=stream.identity,
+        )
+
+    def _tell(self, exclusions: Mapping[str, str]) -> None:
+        """Log what is excluded from now on, and what no longer is."""
+        for name, reason in exclusions.items():
+            if self._plan.exclusions.get(name) != reason:
+                _log.warning("not following instance %s: %s", shown_name(name), reason)
+        for name in self._plan.exclusions.keys() - exclusions.keys():
+            _log.info("instance is not excluded any more: %s", shown_name(name))
+
+
+def _ranks(streams: tuple[PlannedStream, ...]) -> Counter[str]:
+    return Counter(stream.instance_name for stream in streams)

@@ -1,0 +1,112 @@
+"""`kvcache serve` with discovery alone: a process, a real etcd, real engines."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from registered import BLOCK, Registered, eventually, prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from etcd_server import Etcd
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "kv_events_discovery_config.json"
+PROMPT = prompt(1, 4)
+
+
+class Served:
+    def __init__(self, stack: ExitStack, etcd: Etcd, *flags: str, env: dict[str, str]) -> None:
+        words = ["--port", "0", "--etcd_addr", etcd.endpoint, *flags]
+        self.process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", "kvcache", "serve", *words],
+                stderr=subprocess.PIPE,
+                text=True,
+                env=env,
+            )
+        )
+        stack.callback(self.process.kill)
+        self.lines: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+        eventually(lambda: self.ready, f"ready: {self.lines}")
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        self.lines.extend(self.process.stderr)
+
+    @property
+    def ready(self) -> str:
+        found = re.search(r"serving on (http://\S+)", "".join(self.lines))
+        return found[1] if found else ""
+
+    def get(self, path: str) -> Any:
+        answer = httpx.get(self.ready + path, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        return answer.json() if "json" in answer.headers["content-type"] else answer.text
+
+    def post(self, path: str, body: object) -> httpx.Response:
+        return httpx.post(self.ready + path, json=body, trust_env=False)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(10)
+
+
+@contextmanager
+def serving(etcd: Etcd, *flags: str, **env: str) -> Iterator[Served]:
+    with ExitStack() as stack:
+        flags = ("--kv_events_config_file", str(EXAMPLE), *flags)
+        yield Served(stack, etcd, *flags, env=os.environ | env)
+
+
+def test_discovery_alone_from_start_to_end(etcd: Etcd) -> None:
+    with Registered(etcd) as one, serving(etcd) as served:
+        one.register()
+        one.engines[0].prefill(PROMPT)
+
+        def device_hits() -> list[int]:
+            answer = served.post("/v1/internal/kv-cache/query", {"token_ids": PROMPT})
+            return [match["device_hit_tokens"] for match in answer.json()["matches"]]
+
+        eventually(lambda: device_hits() == [4 * BLOCK], "the hit")
+        beat = {
+            "name": one.name,
+            "incarnation_id": "i1",
+            "load_metrics": {"waiting_requests_num": 2, "gpu_cache_usage_perc": 0.5},
+        }
+        assert served.post("/v1/internal/heartbeat", beat).status_code == 200
+        body = served.get("/v1/internal/instances")
+        (row,) = body["instances"]
+        assert (row["instance_name"], row["state"], row["streams"]) == (one.name, "ACTIVE", 1)
+        assert row["load"]["waiting_requests_num"] == 2
+        assert body["etcd"]["connected"] is True
+        assert served.get("/ready")["etcd"] == "connected"
+        assert "kvcache_etcd_connected 1.0" in served.get("/metrics")
+        etcd.kill()
+        eventually(lambda: served.get("/ready")["etcd"] == "disconnected", "etcd is lost")
+        assert served.get("/v1/internal/instances")["etcd"]["error"]
+        assert device_hits() == [4 * BLOCK]
+        assert served.stop() == 0
+
+
+def test_secrets_are_in_no_log(new_etcd: Callable[..., Etcd]) -> None:
+    etcd = new_etcd().start()
+    etcd.enable_auth()
+    env = {"ETCD_USERNAME": "root", "ETCD_PASSWORD": "hunter2", "GRPC_VERBOSITY": "debug"}
+    with serving(etcd, "--log_level", "debug", **env) as served:
+        eventually(lambda: "refuses the user name" in "".join(served.lines), "it was refused")
+        assert served.get("/ready")["etcd"] == "disconnected"
+        assert served.stop() == 0
+    text = "".join(served.lines)
+    assert "hunter2" not in text
+    assert "Traceback" not in text
