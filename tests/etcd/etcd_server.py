@@ -11,10 +11,8 @@ import subprocess
 import time
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Self
 
 DEADLINE_S = 20.0
 
@@ -155,7 +153,13 @@ class Etcd:
         shutil.rmtree(self._data)
 
     def pause(self) -> None:
+        """Returns when every thread has stopped: some may run on for a while."""
         self._running().send_signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self._running().pid}/task")
+        deadline = time.monotonic() + DEADLINE_S
+        while any("\nState:\tT" not in (one / "status").read_text() for one in threads.iterdir()):
+            assert time.monotonic() < deadline, "etcd does not stop"
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self._running().send_signal(signal.SIGCONT)

@@ -119,6 +119,7 @@ def test_no_etcd_is_an_error_in_time(new_etcd: Callable[..., Etcd]) -> None:
                 # Nothing was sent, so nothing is in doubt.
                 assert not isinstance(failed.value, EtcdAmbiguousError)
                 assert etcd.endpoint in str(failed.value)
+                assert "refused" in str(failed.value)
                 assert isinstance(failed.value, KvCacheError)
             # A client that has waited in vain finds an etcd that comes.
             await asyncio.to_thread(etcd.start)
@@ -203,6 +204,22 @@ def test_after_closing(etcd: Etcd) -> None:
         with pytest.raises(ClosedError):
             async with client.watch(b"a"):
                 pass
+
+    run(test())
+
+
+def test_closing_ends_what_is_under_way(etcd: Etcd) -> None:
+    async def test() -> None:
+        client = client_of(etcd.endpoint)
+        await client.put(b"a", b"1")
+        etcd.pause()
+        put = asyncio.create_task(client.put(b"a", b"2", timeout_s=30))
+        await eventually(lambda: client.counters.requests_total == 2, "the put")
+        await client.aclose()
+        # Not `CancelledError`: nobody cancelled the task.
+        with pytest.raises(EtcdAmbiguousError, match="was closed"):
+            await put
+        etcd.resume()
 
     run(test())
 

@@ -69,7 +69,7 @@ def test_the_mirror_leaves_a_stopped_member(cluster: Cluster) -> None:
             try:
                 while True:
                     try:
-                        await writer.put(key("a"), b"1", timeout_s=5)
+                        await writer.put(key("a"), b"1")
                         break
                     except EtcdUnavailableError:
                         continue
@@ -94,7 +94,7 @@ def test_the_mirror_goes_from_member_to_member(cluster: Cluster) -> None:
                 value = str(number).encode()
                 while True:
                     try:
-                        await writer.put(key("a"), value, timeout_s=5)
+                        await writer.put(key("a"), value)
                         break
                     except EtcdUnavailableError:
                         continue

@@ -19,6 +19,7 @@ from kvcache.discovery.errors import (
     LeaseNotFoundError,
     ResponseTooLargeError,
 )
+from kvcache.discovery.messages import METHODS, message
 from kvcache.exceptions import ConfigError, ConfigFault
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "credentials", "refusal"]
 
 _MAX_MESSAGE_BYTES: Final = 16 << 20
-_MAX_REASON_CHARS: Final = 200
+_MAX_REASON_CHARS: Final = 300
+_NO_ADDRESS: Final = "failed to connect to all addresses; last error: "
+_WHY_TIMEOUT_S: Final = 0.1
 _OPTIONS: Final = (
     # Without this, channels with equal options share a TCP connection, and its backoff.
     ("grpc.use_local_subchannel_pool", 1),
@@ -147,7 +150,18 @@ class Connection:
         except TimeoutError:
             pass
         if state is not grpc.ChannelConnectivity.READY:
-            raise EtcdUnavailableError(f"cannot connect to etcd at {self.endpoint}")
+            failed = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+            reason = await self._why() if failed else "no answer in time"
+            raise EtcdUnavailableError(f"cannot connect to etcd at {self.endpoint}: {reason}")
+
+    async def _why(self) -> str:
+        """Why the last attempt to connect failed: a call that is not sent is all that tells."""
+        method = METHODS["range"]
+        try:
+            await self._stub(method)(message("RangeRequest", key=b"\0"), timeout=_WHY_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return _reason((error.details() or "").removeprefix(_NO_ADDRESS))
+        return "the connection came too late"
 
     async def ask(self, method: Method, request: Any, timeout_s: float, token: str) -> Any:
         """One request and its one answer; raises `EtcdError`."""
@@ -157,6 +171,26 @@ class Connection:
             return await self._stub(method)(request, timeout=timeout_s, metadata=_metadata(token))
         except grpc.aio.AioRpcError as error:
             raise self.failure(error) from None
+        except asyncio.CancelledError:
+            self._require_cancelled()
+            raise
+
+    async def read(self, call: Any) -> Any:
+        """The next answer of a stream, or `grpc.aio.EOF`; raises `EtcdError`."""
+        try:
+            return await call.read()
+        except grpc.aio.AioRpcError as error:
+            raise self.failure(error) from None
+        except asyncio.CancelledError:
+            self._require_cancelled()
+            raise
+
+    def _require_cancelled(self) -> None:
+        # gRPC cancels whoever waits on a call that is ended here, by closing its connection: to a
+        # task that nobody cancelled, that is a failure like others, and it must not end in silence.
+        task = asyncio.current_task()
+        if task is not None and not task.cancelling():
+            raise EtcdUnavailableError(f"the connection to etcd at {self.endpoint} was closed")
 
     async def stream(
         self, method: Method, request: Any, token: str, timeout_s: float | None = None
@@ -170,14 +204,14 @@ class Connection:
             await call.write(request)
         except asyncio.InvalidStateError:
             # It ended before anything was written; reading says why.
-            await call.read()
+            await self.read(call)
             raise EtcdUnavailableError(f"etcd at {self.endpoint} ended the call") from None
         return call
 
     async def _exchange(self, method: Method, request: Any, timeout_s: float, token: str) -> Any:
         call = await self.stream(method, request, token, timeout_s)
         try:
-            answer = await call.read()
+            answer = await self.read(call)
         finally:
             call.cancel()
         if answer is grpc.aio.EOF:

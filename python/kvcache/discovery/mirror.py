@@ -164,10 +164,11 @@ class EtcdMirror:
             self.counters.watch_failures_total += 1
             raise
         except ExceptionGroup as group_error:
-            # Either task ends the other; the first to fail says why.
-            first = group_error.exceptions[0]
-            self.counters.watch_failures_total += isinstance(first, EtcdError)
-            raise first from None
+            # Either task ends the other. What is no failure of etcd must not hide behind one.
+            errors = group_error.exceptions
+            error = next((one for one in errors if not isinstance(one, EtcdError)), errors[0])
+            self.counters.watch_failures_total += isinstance(error, EtcdError)
+            raise error from None
 
     async def _list(self) -> None:
         """All pages at one revision; what differs goes to the consumer when all are there."""

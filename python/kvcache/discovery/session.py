@@ -27,7 +27,10 @@ __all__ = ["Session", "SessionCounters"]
 
 @dataclass(slots=True)
 class SessionCounters:
-    """How many requests went out (logins and watches too), failed, and were logins."""
+    """How many requests were tried (logins and watches too), failed, and were logins.
+
+    A request that goes to several members counts as often.
+    """
 
     requests_total: int = 0
     failures_total: int = 0
@@ -79,7 +82,7 @@ class Session:
         for left in range(len(self.config.endpoints), 0, -1):
             connection = self._connection()
             try:
-                await connection.connect(max(deadline - loop.time(), 0) / left)
+                await self._reach(connection, max(deadline - loop.time(), 0) / left)
                 return await self._send(connection, method, request, deadline, write=write)
             except EtcdUnavailableError as error:
                 self.leave(connection.endpoint)
@@ -112,6 +115,14 @@ class Session:
         self._connections.clear()
         for connection in connections:
             await connection.aclose()
+
+    async def _reach(self, connection: Connection, timeout_s: float) -> None:
+        try:
+            await connection.connect(timeout_s)
+        except EtcdUnavailableError:
+            self.counters.requests_total += 1
+            self.counters.failures_total += 1
+            raise
 
     async def _send(
         self, connection: Connection, method: Method, request: Any, deadline: float, *, write: bool

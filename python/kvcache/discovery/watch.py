@@ -134,12 +134,11 @@ class Watch:
     async def _read(self) -> Any:
         connection = self._require_connection()
         try:
-            answer = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            failure = connection.failure(error)
-            if isinstance(failure, EtcdUnavailableError):
+            answer = await connection.read(self._call)
+        except EtcdError as error:
+            if isinstance(error, EtcdUnavailableError):
                 self._session.leave(connection.endpoint)
-            raise self._noted(failure) from None
+            raise self._noted(error) from None
         if answer is grpc.aio.EOF:
             self._session.leave(connection.endpoint)
             raise EtcdUnavailableError(f"etcd at {connection.endpoint} ended the watch")
