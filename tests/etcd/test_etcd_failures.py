@@ -115,6 +115,24 @@ def test_without_its_data_but_at_a_later_revision(etcd: Etcd) -> None:
     run(test())
 
 
+def test_another_cluster_at_the_same_address(etcd: Etcd, new_etcd: Callable[..., Etcd]) -> None:
+    async def test() -> None:
+        fill(etcd, a="1")
+        async with following(etcd.endpoint, settings=NO_PROBES) as one:
+            etcd.kill()
+            other = new_etcd()
+            other.port = etcd.port
+            await one.disconnected()
+            # Without a turn of the loop, so that the mirror sees both steps at once. The same key at
+            # the same revisions: only the cluster is another.
+            other.start()
+            fill(other, a="other")
+            await one.sees({key("a"): b"other"})
+            assert one.mirror.counters.lists_total == 2
+
+    run(test())
+
+
 def test_compaction_while_cut_off(etcd: Etcd) -> None:
     """Keys A and B; the watch is cut; A expires; compaction; B is put again; back again."""
 

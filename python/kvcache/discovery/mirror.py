@@ -32,6 +32,7 @@ __all__ = [
     "EtcdMirror",
     "MirrorConsumer",
     "MirrorCounters",
+    "MirrorEvent",
     "MirrorSettings",
     "MirrorStatus",
 ]
