@@ -132,6 +132,7 @@ def test_a_large_value_comes_in_smaller_pages(etcd: Etcd) -> None:
                 await writer.put(name, b"x" * 1_400_000)
             async with following(etcd.endpoint, request_timeout_s=5) as one:
                 await one.sees(dict.fromkeys(names, b"x" * 1_400_000))
+                assert [status.connected for status in one.recorder.statuses] == [True]
 
     run(test())
 
