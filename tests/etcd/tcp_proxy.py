@@ -81,11 +81,23 @@ class TcpProxy:
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: asyncio.Event
     ) -> None:
-        with suppress(OSError):
+        chunks: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def read() -> None:
             while data := await reader.read(65536):
                 if not flow.is_set():
                     self.held_bytes += len(data)
-                    await flow.wait()
+                chunks.put_nowait(data)
+            chunks.put_nowait(b"")
+
+        async def write() -> None:
+            while data := await chunks.get():
+                await flow.wait()
                 writer.write(data)
                 await writer.drain()
+
+        with suppress(OSError, ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(read())
+                group.create_task(write())
         writer.transport.abort()
