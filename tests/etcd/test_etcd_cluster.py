@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
 from kvcache.discovery.errors import EtcdUnavailableError
 from mirror_recorder import client_of, eventually, following, key, run
 
@@ -54,6 +55,18 @@ def test_a_stopped_member_costs_one_deadline(cluster: Cluster) -> None:
             assert calls <= 3
             assert client.endpoint != stopped.endpoint
             stopped.resume()
+
+    run(test())
+
+
+def test_a_watch_ends_when_its_member_has_no_leader(cluster: Cluster) -> None:
+    async def test() -> None:
+        member = cluster.members[0]
+        async with client_of(member.endpoint) as client, client.watch(b"a", b"z", 1) as watch:
+            for other in cluster.members[1:]:
+                other.kill()
+            with pytest.raises(EtcdUnavailableError, match="no leader"):
+                await asyncio.wait_for(anext(watch), 10)
 
     run(test())
 
