@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kvcache._core import StreamSpec
 from kvcache.discovery.plan import Plan, plan
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["StreamFollower", "StreamSet"]
 
 _log = logging.getLogger("kvcache.discovery")
+
+_MAX_NAMED: Final = 128
+"""Lines of one refresh. A fleet far over `max_streams` is named in full by status and metrics alone."""
 
 _NOTHING = Plan((), MappingProxyType({}), MappingProxyType({}))
 
@@ -90,7 +93,7 @@ class StreamFollower:
             try:
                 specs[stream] = self._spec(stream)
             except (ValueError, OverflowError) as error:
-                # Such as the zone of an address that is no interface of this machine.
+                # The core reads addresses by the same rules; where it does not, one instance is to suffer.
                 refused.setdefault(stream.instance_name, str(error))
         return [
             spec for stream, spec in specs.items() if stream.instance_name not in refused
@@ -109,11 +112,17 @@ class StreamFollower:
 
     def _tell(self, exclusions: Mapping[str, str]) -> None:
         """Log what is excluded from now on, and what no longer is."""
-        for name, reason in exclusions.items():
-            if self._plan.exclusions.get(name) != reason:
-                _log.warning("not following instance %s: %s", shown_name(name), reason)
-        for name in self._plan.exclusions.keys() - exclusions.keys():
+        before = self._plan.exclusions
+        excluded = [name for name, reason in exclusions.items() if before.get(name) != reason]
+        for name in excluded[:_MAX_NAMED]:
+            _log.warning("not following instance %s: %s", shown_name(name), exclusions[name])
+        if len(excluded) > _MAX_NAMED:
+            _log.warning("nor as many others: %d", len(excluded) - _MAX_NAMED)
+        healed = sorted(before.keys() - exclusions.keys())
+        for name in healed[:_MAX_NAMED]:
             _log.info("instance is not excluded any more: %s", shown_name(name))
+        if len(healed) > _MAX_NAMED:
+            _log.info("nor are as many others: %d", len(healed) - _MAX_NAMED)
 
 
 def _ranks(streams: tuple[PlannedStream, ...]) -> Counter[str]:

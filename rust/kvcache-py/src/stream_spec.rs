@@ -40,6 +40,49 @@ impl PyStreamSpec {
             },
         })
     }
+
+    #[getter]
+    fn instance_name(&self) -> &str {
+        &self.spec.key.instance_name
+    }
+    #[getter]
+    fn dp_rank(&self) -> u32 {
+        self.spec.key.dp_rank.0
+    }
+    #[getter]
+    fn block_size(&self) -> u32 {
+        self.spec.block_spec.block_size_tokens.get()
+    }
+    #[getter]
+    fn endpoint(&self) -> String {
+        self.spec.endpoint.to_string()
+    }
+    #[getter]
+    fn replay_endpoint(&self) -> String {
+        self.spec.replay_endpoint.to_string()
+    }
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.spec.topic
+    }
+    #[getter]
+    fn hash_seed(&self) -> u64 {
+        self.spec.block_spec.hash_seed
+    }
+    #[getter]
+    fn identity(&self) -> Option<&str> {
+        self.spec.identity.as_deref()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "StreamSpec({:?}, rank {}, {} and {})",
+            self.spec.key.instance_name,
+            self.spec.key.dp_rank,
+            self.spec.endpoint,
+            self.spec.replay_endpoint
+        )
+    }
 }
 
 fn parse(endpoint: &str) -> PyResult<Endpoint> {
