@@ -32,10 +32,9 @@ pub struct Hit {
 /// One [`Hit`] a stream, by instance name, then rank; made when asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
-    rows: Arc<[Row]>,
-    /// By row; [`Sequence::END`] for none.
-    sequences: Vec<Sequence>,
-    /// By row, in tokens.
+    /// `None` only when there is no row.
+    rows: Option<Arc<[Row]>>,
+    /// By row.
     counts: Vec<Count>,
 }
 
@@ -55,9 +54,8 @@ impl Matches {
     /// The stream at `index`, and what it holds.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(&Row, Hit)> {
-        let row = self.rows.get(index)?;
-        let (sequence, count) = (*self.sequences.get(index)?, *self.counts.get(index)?);
-        Some((row, hit(row, sequence, count)))
+        let (row, count) = (self.row(index)?, *self.counts.get(index)?);
+        Some((row, hit(row, count)))
     }
 
     /// Every stream, and what it holds.
@@ -72,6 +70,10 @@ impl Matches {
         counts.map(|count| (count.depth - count.host_only, count.host_only))
     }
 
+    fn row(&self, index: usize) -> Option<&Row> {
+        self.rows.as_ref()?.get(index)
+    }
+
     /// Answers of several indexes as one, in the same order.
     #[must_use]
     pub fn merge(parts: impl IntoIterator<Item = Self>) -> Self {
@@ -81,27 +83,26 @@ impl Matches {
         {
             return only;
         }
-        let places = parts
-            .iter()
-            .flat_map(|part| (0..part.len()).map(move |index| (part, index)));
-        let mut places: Vec<(&Self, usize)> = places.collect();
-        places.sort_by(|a, b| a.0.rows[a.1].key().cmp(b.0.rows[b.1].key()));
-        let pick = |(part, index): &(&Self, usize)| (part.sequences[*index], part.counts[*index]);
-        let (sequences, counts) = places.iter().map(pick).unzip();
+        let places = parts.iter().flat_map(|part| {
+            let rows = part.rows.iter().flat_map(|rows| rows.iter());
+            rows.zip(part.counts.iter().copied())
+        });
+        let mut places: Vec<(&Row, Count)> = places.collect();
+        places.sort_by(|a, b| a.0.key().cmp(b.0.key()));
+        let (rows, counts): (Vec<Row>, _) = places
+            .into_iter()
+            .map(|(row, count)| (row.clone(), count))
+            .unzip();
         Self {
-            rows: places
-                .iter()
-                .map(|(part, index)| part.rows[*index].clone())
-                .collect(),
-            sequences,
+            rows: Some(rows.into()),
             counts,
         }
     }
 }
 
-fn hit(row: &Row, sequence: Sequence, count: Count) -> Hit {
+fn hit(row: &Row, count: Count) -> Hit {
     let view = row.view();
-    let sequence = Some(sequence).filter(|sequence| *sequence != Sequence::END);
+    let sequence = Some(count.sequence).filter(|sequence| *sequence != Sequence::END);
     Hit {
         synchronized: view.is_some(),
         sequence: if view.is_some() {
@@ -125,19 +126,21 @@ pub(super) fn answer(
     mut prompt: impl Prompt,
     matches: &mut Matches,
 ) {
-    let Matches {
-        rows,
-        sequences: promised,
-        counts,
-    } = matches;
+    let Matches { rows, counts } = matches;
+    trie::touch(trie, &mut prompt);
     // Sequences first: the walk sees at least what they promise.
-    promised.clear();
-    promised.extend(map.slots().iter().map(|slot| sequences.get(*slot)));
     counts.clear();
-    counts.resize(map.slots().len(), Count::default());
+    if counts.capacity() < map.slots().len() {
+        *counts = Vec::with_capacity(map.slots().len());
+    }
+    let slots = map.slots().iter();
+    counts.extend(slots.map(|slot| Count::new(sequences.get(*slot))));
     let tally = Tally::new(map, counts, spec.block_size_tokens.get());
     trie::walk(trie, &mut prompt, tally);
-    if !Arc::ptr_eq(rows, map.rows()) {
-        *rows = map.rows().clone();
+    if !rows
+        .as_ref()
+        .is_some_and(|rows| Arc::ptr_eq(rows, map.rows()))
+    {
+        *rows = Some(map.rows().clone());
     }
 }

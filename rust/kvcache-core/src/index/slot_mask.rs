@@ -33,41 +33,57 @@ impl Slot {
 }
 
 /// A set of slots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Eq)]
 pub(super) struct SlotMask(pub(super) [u64; Self::WORDS]);
+
+impl PartialEq for SlotMask {
+    /// Word by word: an array's own comparison reads words two at a time that were just written one at a time, and waits.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        let pairs = self.0.iter().zip(other.0);
+        pairs.fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+    }
+}
 
 impl SlotMask {
     pub(super) const WORDS: usize = 3;
     pub(super) const EMPTY: Self = Self([0; Self::WORDS]);
     pub(super) const ALL: Self = Self([u64::MAX; Self::WORDS]);
 
+    #[inline]
     pub(super) fn and(self, other: Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
+    #[inline]
     pub(super) fn or(self, other: Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
     /// What is in `self` and not in `other`.
+    #[inline]
     pub(super) fn and_not(self, other: Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
+    #[inline]
     pub(super) fn contains(self, slot: Slot) -> bool {
         let (word, bit) = slot.word_and_bit();
         self.0[word] & bit != 0
     }
 
+    #[inline]
     pub(super) fn is_empty(self) -> bool {
-        self.0 == [0; Self::WORDS]
+        self == Self::EMPTY
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, slot: Slot) {
         let (word, bit) = slot.word_and_bit();
         self.0[word] |= bit;
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, slot: Slot) {
         let (word, bit) = slot.word_and_bit();
         self.0[word] &= !bit;

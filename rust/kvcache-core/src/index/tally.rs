@@ -5,14 +5,29 @@
 
 use super::slot_map::SlotMap;
 use super::slot_mask::{Slot, SlotMask};
+use crate::model::Sequence;
 
-/// What was counted for one row, in tokens.
-#[derive(Clone, Copy, Debug, Default)]
+/// What an answer says of one row, in tokens. A row's values lie together, as a query writes them together.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Count {
+    /// The last sequence that the row's view included before the walk; [`Sequence::END`] for none.
+    pub(super) sequence: Sequence,
     /// Tokens of the blocks held from the start.
     pub(super) depth: u32,
     /// Of which those with a Host copy only.
     pub(super) host_only: u32,
+}
+
+impl Count {
+    /// With nothing counted.
+    #[inline]
+    pub(super) fn new(sequence: Sequence) -> Self {
+        Self {
+            sequence,
+            depth: 0,
+            host_only: 0,
+        }
+    }
 }
 
 pub(super) struct Tally<'a> {
@@ -49,6 +64,7 @@ impl<'a> Tally<'a> {
         self.alive
     }
 
+    #[inline]
     fn count_mut(&mut self, slot: Slot) -> &mut Count {
         &mut self.counts[self.map.row_of(slot)]
     }
@@ -66,6 +82,7 @@ impl<'a> Tally<'a> {
 
     /// The next run's blocks, for a slot that does not simply hold them all: how many it holds from the run's start, and
     /// of those in Host only. To be followed by [`Tally::run_beside`].
+    #[inline]
     pub(super) fn part(&mut self, slot: Slot, held: u32, host_only: u32, goes_on: bool) {
         self.count_mut(slot).host_only += host_only * self.block_size_tokens;
         if !goes_on {
@@ -75,6 +92,7 @@ impl<'a> Tally<'a> {
     }
 
     /// As [`Tally::run`], for the slots in `whole` only; others were told by [`Tally::part`].
+    #[inline]
     pub(super) fn run_beside(
         &mut self,
         blocks: u32,
@@ -90,6 +108,7 @@ impl<'a> Tally<'a> {
     }
 
     /// No block follows.
+    #[inline]
     pub(super) fn finish(mut self) {
         self.end(self.alive);
         self.flush();

@@ -105,8 +105,10 @@ impl Children {
         mut check: impl FnMut(u32) -> Option<T>,
     ) -> Option<T> {
         let spot = self.spot(edge, first_hash);
-        for place in self.probe(spot) {
-            let word = place.load(Ordering::Acquire);
+        let places = self.places(self.table_of(spot.shard));
+        let wrap = places.len().wrapping_sub(1);
+        for step in 0..places.len() {
+            let word = places[(spot.tag as usize + step) & wrap].load(Ordering::Acquire);
             if word == FREE {
                 return None;
             }
@@ -117,6 +119,17 @@ impl Children {
             }
         }
         None
+    }
+
+    /// Asks for the place where a search begins, so that it comes while something else is done.
+    #[inline]
+    pub(super) fn touch(&self, edge: u32, first_hash: u64) {
+        let spot = self.spot(edge, first_hash);
+        let places = self.places(self.table_of(spot.shard));
+        let wrap = places.len().wrapping_sub(1);
+        if let Some(place) = places.get(spot.tag as usize & wrap) {
+            place.load(Ordering::Relaxed);
+        }
     }
 
     /// Adds a child. Returns the table that this has swapped out, if any.

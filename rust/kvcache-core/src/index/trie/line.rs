@@ -18,24 +18,31 @@ pub(super) const MAX_RUN: u32 = u64::BITS;
 /// Says in a child's place that the children are in the table.
 pub(super) const TABLED: u32 = NONE - 1;
 
+/// The first cache line is all that a walk reads where everyone alive holds the whole run on Device.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(super) struct Line {
-    /// Streams that hold the whole run in the tier: three words each.
-    masks: [[AtomicU64; SlotMask::WORDS]; 2],
+    /// Streams that hold the whole run on Device.
+    device: Mask,
     /// Base id, and the run's length.
     extent: AtomicU64,
     /// The only child's line, [`TABLED`] or [`NONE`], and the edge that children hang on.
     child: AtomicU64,
     /// Identity of the prefix that the run's last block ends: low half, high half.
     last_key: [AtomicU64; 2],
-    /// Low half of the first block's hash.
-    first_hash: AtomicU64,
     /// The edge that the run hangs on, and the first partial record.
     parent_edge: AtomicU64,
+    /// Streams that hold the whole run in Host.
+    host: Mask,
+    /// Low half of the first block's hash.
+    first_hash: AtomicU64,
     /// The writers' own number of the run.
     node: AtomicU64,
 }
+
+type Mask = [AtomicU64; SlotMask::WORDS];
+
+const _: () = assert!(std::mem::offset_of!(Line, host) == 64);
 
 /// What a new line says, but for holders.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +61,8 @@ impl Line {
     /// Writes a line that nobody can reach yet; its holders are none.
     pub(super) fn write(&self, shape: &Shape) {
         let set = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
-        self.masks.iter().flatten().for_each(|word| set(word, 0));
+        let masks = self.device.iter().chain(&self.host);
+        masks.for_each(|word| set(word, 0));
         set(&self.extent, pair(shape.base, shape.len));
         set(&self.child, pair(shape.child, shape.edge));
         let (low, high) = halves(shape.last_key.0);
@@ -102,10 +110,18 @@ impl Line {
         unpair(self.node.load(Ordering::Relaxed)).1
     }
 
+    #[inline]
+    fn words(&self, tier: Tier) -> &Mask {
+        match tier {
+            Tier::Device => &self.device,
+            Tier::Host => &self.host,
+        }
+    }
+
     /// The slots that hold the whole run in `tier`.
     #[inline]
     pub(super) fn mask(&self, tier: Tier) -> SlotMask {
-        let words = &self.masks[tier as usize];
+        let words = self.words(tier);
         SlotMask(std::array::from_fn(|word| {
             words[word].load(Ordering::Acquire)
         }))
@@ -114,14 +130,14 @@ impl Line {
     #[inline]
     pub(super) fn has(&self, tier: Tier, slot: Slot) -> bool {
         let (word, bit) = slot.word_and_bit();
-        self.masks[tier as usize][word].load(Ordering::Relaxed) & bit != 0
+        self.words(tier)[word].load(Ordering::Relaxed) & bit != 0
     }
 
     /// Called by the one writer at a time, so that a load and a store make an update.
     #[inline]
     pub(super) fn set(&self, tier: Tier, slot: Slot, holds: bool) {
         let (word, bit) = slot.word_and_bit();
-        let word = &self.masks[tier as usize][word];
+        let word = &self.words(tier)[word];
         let old = word.load(Ordering::Relaxed);
         word.store(
             if holds { old | bit } else { old & !bit },

@@ -28,7 +28,7 @@ pub(super) use editor::{Claim, Editor, Path};
 pub(super) use holders::Reach;
 pub(super) use line::ones;
 pub(super) use shared_trie::Trie;
-pub(super) use walk::{Prompt, walk};
+pub(super) use walk::{Prompt, touch, walk};
 pub(super) use wires::PrivateNames;
 
 /// Stands for no node, line, record or edge.

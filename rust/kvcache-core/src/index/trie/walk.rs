@@ -21,44 +21,66 @@ pub(in crate::index) trait Prompt {
     fn key(&self, block: usize) -> Option<ContentKey>;
 }
 
+/// Asks for what a walk reads first, so that it comes while something else is done.
+#[inline]
+pub(in crate::index) fn touch(trie: &Trie, prompt: &mut impl Prompt) {
+    if prompt.len() > 0 {
+        let first = prompt.hashes(0)[0];
+        trie.visible.children.touch(ROOT, halves(first.0).0);
+    }
+}
+
 /// Walks for as long as some slot in `tally` is alive.
+#[inline]
 pub(in crate::index) fn walk(trie: &Trie, prompt: &mut impl Prompt, mut tally: Tally<'_>) {
     let visible = &trie.visible;
-    let mut holders = Holders::default();
+    let mut partial = Vec::new();
     let (mut at, mut child, mut edge) = (0, TABLED, ROOT);
+    // Whether a child of the table is compared by its first hash: only after the tag alone has led to one that is of no use.
+    let mut is_exact = false;
     while child != NONE && at < prompt.len() && !tally.alive().is_empty() {
-        let first = halves(prompt.hashes(at)[0].0).0;
-        // Says how many blocks of a run the prompt has and somebody alive holds.
-        let mut visit = |line: &Line| {
-            let (_, len) = line.extent();
-            let reach = holders.read(visible, line, len, tally.alive());
-            let limit = (reach as usize).min(prompt.len() - at);
-            matching(visible, line, limit, at, prompt)
-        };
-        let step = if child == TABLED {
-            visible.children.find(edge, first, |number| {
-                let line = visible.lines.get(number);
-                if line.parent_edge() != edge || line.first_hash() != first {
-                    return None;
-                }
-                let blocks = visit(line);
-                (blocks > 0).then_some((line, blocks))
-            })
+        let line = if child == TABLED {
+            let first = prompt.hashes(at)[0];
+            visible.child(edge, first, is_exact)
         } else {
-            let line = visible.lines.get(child);
-            Some((line, visit(line)))
+            Some(visible.lines.get(child))
         };
-        let Some((line, blocks)) = step.filter(|(_, blocks)| *blocks > 0) else {
+        let Some(line) = line else { break };
+        let (_, len) = line.extent();
+        partial.clear();
+        let holders = Holders::read(visible, line, len, tally.alive(), &mut partial);
+        let limit = (holders.reach as usize).min(prompt.len() - at);
+        let blocks = matching(visible, line, limit, at, prompt);
+        if blocks == 0 {
+            if child == TABLED && !is_exact {
+                is_exact = true;
+                continue;
+            }
             break;
-        };
-        holders.count(blocks, &mut tally);
+        }
+        is_exact = false;
+        holders.count(blocks, &partial, &mut tally);
         at += blocks;
-        if blocks < line.extent().1 as usize {
+        if blocks < len as usize {
             break;
         }
         (child, edge) = line.child();
     }
     tally.finish();
+}
+
+impl Visible {
+    /// The child of `edge`, looked up in the table, that begins with `first`; very probably, unless `is_exact`.
+    #[inline]
+    fn child(&self, edge: u32, first: BlockHash, is_exact: bool) -> Option<&Line> {
+        let (half, _) = halves(first.0);
+        self.children.find(edge, half, |number| {
+            let line = self.lines.get(number);
+            let begins =
+                line.parent_edge() == edge && (!is_exact || self.is_block(line.extent().0, first));
+            begins.then_some(line)
+        })
+    }
 }
 
 /// A slot that holds a run in part, or in parts of both tiers: Device copies, Host copies.
@@ -69,56 +91,98 @@ struct Partial {
 }
 
 /// Who holds what of one run, read once.
-#[derive(Default)]
 struct Holders {
     device: SlotMask,
     host: SlotMask,
-    /// Those that hold it in part, or in parts of both tiers.
-    partial: Vec<Partial>,
+    /// The most blocks from the run's start that somebody alive holds.
+    reach: u32,
 }
 
 impl Holders {
-    /// Says also how many blocks of the run somebody alive holds from its start.
+    /// Says in `partial`, which is empty, who of those alive holds the run in part, or in parts of both tiers.
     #[inline]
-    fn read(&mut self, visible: &Visible, line: &Line, len: u32, alive: SlotMask) -> u32 {
-        self.partial.clear();
+    fn read(
+        visible: &Visible,
+        line: &Line,
+        len: u32,
+        alive: SlotMask,
+        partial: &mut Vec<Partial>,
+    ) -> Self {
+        let device = line.mask(Tier::Device);
+        if alive.and_not(device).is_empty() {
+            let host = SlotMask::EMPTY;
+            let reach = len;
+            return Self {
+                device,
+                host,
+                reach,
+            };
+        }
+        Self::read_all(visible, line, len, alive, partial)
+    }
+
+    /// The same where some slot alive does not hold the whole run on Device.
+    fn read_all(
+        visible: &Visible,
+        line: &Line,
+        len: u32,
+        alive: SlotMask,
+        partial: &mut Vec<Partial>,
+    ) -> Self {
         // Masks first: who loses the whole run meanwhile has a record by then. Host before Device, and Host again for those
         // who seem to have neither: a copy that moves between the two is stored before it is removed, in either direction.
-        self.host = line.mask(Tier::Host);
-        self.device = line.mask(Tier::Device);
-        if !alive.and_not(self.device.or(self.host)).is_empty() {
-            self.host = self.host.or(line.mask(Tier::Host));
+        let mut host = line.mask(Tier::Host);
+        let device = line.mask(Tier::Device);
+        if !alive.and_not(device.or(host)).is_empty() {
+            host = host.or(line.mask(Tier::Host));
         }
-        let whole = alive.and(self.device.or(self.host));
+        let whole = alive.and(device.or(host));
         let mut reach = if whole.is_empty() { 0 } else { len };
-        let rest = alive.and_not(self.device);
-        if rest.is_empty() || line.records() == NONE {
-            return reach;
+        let rest = alive.and_not(device);
+        if rest.is_empty() {
+            return Self {
+                device,
+                host,
+                reach,
+            };
         }
         for (slot, record) in Records::new(&visible.records, line) {
             if rest.contains(slot) {
-                let (device, mut host) = record.both_copies();
-                if self.host.contains(slot) {
-                    host = ones(len);
+                let (device, mut copies) = record.both_copies();
+                if host.contains(slot) {
+                    copies = ones(len);
                 }
-                reach = reach.max((device | host).trailing_ones());
-                self.partial.push(Partial { slot, device, host });
+                reach = reach.max((device | copies).trailing_ones());
+                partial.push(Partial {
+                    slot,
+                    device,
+                    host: copies,
+                });
             }
         }
-        reach.min(len)
+        let reach = reach.min(len);
+        Self {
+            device,
+            host,
+            reach,
+        }
     }
 
     /// Counts the run's first `blocks`, which the prompt has.
     #[inline]
-    fn count(&self, blocks: usize, tally: &mut Tally<'_>) {
+    fn count(&self, blocks: usize, partial: &[Partial], tally: &mut Tally<'_>) {
         #[expect(clippy::cast_possible_truncation, reason = "within one run")]
         let blocks = blocks as u32;
-        if self.partial.is_empty() {
+        if partial.is_empty() {
             tally.run(blocks, self.device, self.host);
-            return;
+        } else {
+            self.count_partial(blocks, partial, tally);
         }
+    }
+
+    fn count_partial(&self, blocks: u32, partial: &[Partial], tally: &mut Tally<'_>) {
         let mut whole = tally.alive();
-        for &Partial { slot, device, host } in &self.partial {
+        for &Partial { slot, device, host } in partial {
             let held = (device | host).trailing_ones().min(blocks);
             let host_only = (host & !device & ones(held)).count_ones();
             tally.part(slot, held, host_only, held == blocks);
