@@ -110,8 +110,22 @@ impl<'a> Tally<'a> {
     /// No block follows.
     #[inline]
     pub(super) fn finish(mut self) {
-        self.end(self.alive);
+        let (depth, host_only) = (self.tokens(self.blocks), self.tokens(self.pending_blocks));
+        // Mostly the same streams: once around.
+        let both = self.alive.and(self.pending);
+        both.for_each(|slot| {
+            let count = self.count_mut(slot);
+            count.depth = depth;
+            count.host_only += host_only;
+        });
+        self.pending = self.pending.and_not(both);
+        self.end(self.alive.and_not(both));
         self.flush();
+    }
+
+    #[inline]
+    fn tokens(&self, blocks: u32) -> u32 {
+        blocks * self.block_size_tokens
     }
 
     #[inline]
@@ -125,14 +139,14 @@ impl<'a> Tally<'a> {
     }
 
     fn end(&mut self, slots: SlotMask) {
-        let tokens = self.blocks * self.block_size_tokens;
+        let tokens = self.tokens(self.blocks);
         if tokens > 0 {
             slots.for_each(|slot| self.count_mut(slot).depth = tokens);
         }
     }
 
     fn flush(&mut self) {
-        let tokens = self.pending_blocks * self.block_size_tokens;
+        let tokens = self.tokens(self.pending_blocks);
         let pending = self.pending;
         pending.for_each(|slot| self.count_mut(slot).host_only += tokens);
         self.pending_blocks = 0;
