@@ -1,5 +1,6 @@
 //! Tests of the index as its users see it; those of its parts are beside the parts.
 
+mod collisions;
 mod concurrency;
 mod history;
 mod rules;
