@@ -110,16 +110,23 @@ impl<'a> Tally<'a> {
     /// No block follows.
     #[inline]
     pub(super) fn finish(mut self) {
+        if !self.pending.is_empty() {
+            self.finish_pending();
+        }
+        self.end(self.alive);
+    }
+
+    /// Counts what is pending, and ends those in it: mostly the same streams, so that it goes around them once.
+    fn finish_pending(&mut self) {
         let (depth, host_only) = (self.tokens(self.blocks), self.tokens(self.pending_blocks));
-        // Mostly the same streams: once around.
         let both = self.alive.and(self.pending);
         both.for_each(|slot| {
             let count = self.count_mut(slot);
             count.depth = depth;
             count.host_only += host_only;
         });
+        self.alive = self.alive.and_not(both);
         self.pending = self.pending.and_not(both);
-        self.end(self.alive.and_not(both));
         self.flush();
     }
 
