@@ -11,7 +11,7 @@ mod store;
 use super::kept::Kept;
 use super::names::Names;
 use super::slot_mask::Slot;
-use super::trie::{BlockId, Claim, Editor, Path, Reach};
+use super::trie::{BlockId, Claim, Editor, MAX_RUN, Path, Reach};
 use crate::model::{ApplyReport, Tier, WireHash};
 
 /// Where an event comes from, which decides what a broken chain of parents means.
@@ -94,7 +94,9 @@ impl Ledger {
             return report;
         };
         if self.names.are_private() {
-            self.names.touch(wires);
+            for some in wires.chunks(MAX_RUN as usize) {
+                self.names.touch(some);
+            }
         }
         let mut rest = wires;
         while let Some(&wire) = rest.first() {

@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::slot_mask::Slot;
-use super::trie::{BlockId, Editor, PrivateNames};
+use super::trie::{BlockId, Editor, MAX_RUN, PrivateNames, Scrambled};
 use crate::model::{ApplyError, WireHash};
 
 /// Private names before it is worth asking whether the engine has hashes of its own.
@@ -117,10 +117,10 @@ impl Names {
         &mut self,
         editor: &Editor<'_>,
         block: BlockId,
-        wire: WireHash,
+        (wire, name): (WireHash, Scrambled),
         is_new: bool,
     ) -> Result<bool, ApplyError> {
-        match self.private.insert(wire, block.0) {
+        match self.private.insert_touched(name, block.0) {
             Err(other) if other == block.0 => return Ok(false),
             Err(_) => return Err(ApplyError::Conflict(wire)),
             Ok(()) => {}
@@ -148,10 +148,10 @@ impl Names {
         }
     }
 
-    /// Brings the places of names into the cache, all at once.
+    /// Looks private names up, of one run's blocks at most, all at once.
     #[inline]
-    pub(super) fn touch(&self, wires: &[WireHash]) {
-        self.private.touch(wires);
+    pub(super) fn touch(&self, wires: &[WireHash]) -> [Scrambled; MAX_RUN as usize] {
+        self.private.touch(wires)
     }
 
     /// Notes that a block that has a name gets another one.

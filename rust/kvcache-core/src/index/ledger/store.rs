@@ -199,10 +199,14 @@ impl Ledger {
         let mut healed = 0;
         let mut rest = wires;
         let mut name = |first: u32, here: &[WireHash], known: usize| {
-            self.names.touch(here);
-            for (offset, (id, &wire)) in (first..).zip(here).enumerate() {
+            let scrambled = self.names.touch(here);
+            let pairs = here.iter().copied().zip(scrambled);
+            for (offset, (id, (wire, name))) in (first..).zip(pairs).enumerate() {
                 let is_new = offset >= known;
-                if self.names.try_add(editor, BlockId(id), wire, is_new)? {
+                if self
+                    .names
+                    .try_add(editor, BlockId(id), (wire, name), is_new)?
+                {
                     named.push((BlockId(id), wire, is_new));
                     healed += usize::from(self.kept.is_orphan(wire));
                 }

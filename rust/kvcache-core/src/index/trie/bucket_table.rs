@@ -10,19 +10,29 @@ pub(super) trait Bucket: Copy {
     type Key: Copy + Eq;
 
     fn len(&self) -> usize;
+    /// To be called after every [`Bucket::put`].
+    fn set_len(&mut self, len: usize);
     /// The key and the block at a place that is taken.
     fn entry(&self, place: usize) -> (Self::Key, u32);
+    /// Whether some place has the key, taken or not: one comparison for several places.
+    fn may_have(&self, key: Self::Key) -> bool;
     /// A bit for each place that is taken by the key.
     fn matching(&self, key: Self::Key) -> u32;
-    /// Adds an entry at the first place that is not taken.
+    /// Writes an entry.
     fn put(&mut self, place: usize, key: Self::Key, block: u32);
-    /// Takes out an entry; the last one gets its place.
-    fn swap_remove(&mut self, place: usize);
     /// Rises with keys, over the whole range.
     fn rank(key: Self::Key) -> u32;
 
     fn has_room(&self) -> bool {
         self.len() < Self::PLACES
+    }
+
+    /// Takes out an entry; the last one gets its place.
+    fn swap_remove(&mut self, place: usize) {
+        let last = self.len() - 1;
+        let (key, block) = self.entry(last);
+        self.put(place, key, block);
+        self.set_len(last);
     }
 }
 
@@ -32,6 +42,8 @@ pub(super) struct BucketTable<B> {
     buckets: Vec<B>,
     homes: usize,
     len: usize,
+    /// Entries before the table grows.
+    limit: usize,
     /// Sixteenths of all places that are used before the table grows.
     most_used: usize,
 }
@@ -42,6 +54,7 @@ impl<B: Bucket> BucketTable<B> {
             buckets: Vec::new(),
             homes: 0,
             len: 0,
+            limit: 0,
             most_used,
         }
     }
@@ -61,10 +74,11 @@ impl<B: Bucket> BucketTable<B> {
             .flat_map(move |bucket| places(bucket).map(|place| bucket.entry(place)))
     }
 
-    /// The home bucket of `key`, where a search begins, if there is any.
+    /// Looks at the bucket so many places after the key's home: whether it is full.
     #[inline]
-    pub(super) fn home_bucket(&self, key: B::Key) -> Option<&B> {
-        self.buckets.get(self.home(key))
+    pub(super) fn is_full(&self, key: B::Key, further: usize) -> bool {
+        let bucket = self.buckets.get(self.home(key) + further);
+        bucket.is_some_and(|bucket| !bucket.has_room())
     }
 
     /// The blocks of `key`.
@@ -83,6 +97,21 @@ impl<B: Bucket> BucketTable<B> {
         })
     }
 
+    /// The block of a `key` that is there once at most.
+    #[inline]
+    pub(super) fn find_one(&self, key: B::Key) -> Option<u32> {
+        for bucket in &self.buckets[self.home(key)..] {
+            let matching = bucket.matching(key);
+            if matching != 0 {
+                return Some(bucket.entry(matching.trailing_zeros() as usize).1);
+            }
+            if bucket.has_room() {
+                break;
+            }
+        }
+        None
+    }
+
     /// Adds an entry, unless `check` fails for a block of the same key.
     #[inline]
     pub(super) fn insert<F>(
@@ -91,23 +120,23 @@ impl<B: Bucket> BucketTable<B> {
         block: u32,
         mut check: impl FnMut(u32) -> Result<(), F>,
     ) -> Result<(), F> {
-        if (self.len + 1) * 16 > self.homes * B::PLACES * self.most_used {
+        if self.len >= self.limit {
             self.rebuild(self.homes + self.homes * 3 / 8 + 1);
         }
         let mut at = self.home(key);
         loop {
             let Some(bucket) = self.buckets.get_mut(at) else {
-                self.buckets.push(B::EMPTY);
+                self.add_bucket();
                 continue;
             };
-            let len = bucket.len();
-            let mut matching = bucket.matching(key);
-            while matching != 0 {
-                check(bucket.entry(matching.trailing_zeros() as usize).1)?;
-                matching &= matching - 1;
+            if bucket.may_have(key) {
+                let mut same = bits(bucket.matching(key));
+                same.try_for_each(|place| check(bucket.entry(place).1))?;
             }
+            let len = bucket.len();
             if len < B::PLACES {
                 bucket.put(len, key, block);
+                bucket.set_len(len + 1);
                 self.len += 1;
                 return Ok(());
             }
@@ -155,6 +184,7 @@ impl<B: Bucket> BucketTable<B> {
                 self.buckets[at].swap_remove(place);
                 let place = self.buckets[hole].len();
                 self.buckets[hole].put(place, key, block);
+                self.buckets[hole].set_len(place + 1);
                 hole = at;
             }
             if !was_full {
@@ -169,13 +199,20 @@ impl<B: Bucket> BucketTable<B> {
         ((u64::from(B::rank(key)) * self.homes as u64) >> 32) as usize
     }
 
+    /// One more for what the last homes have no room for: rarely, so that it need not be room for twice as many.
+    fn add_bucket(&mut self) {
+        self.buckets.reserve_exact(1);
+        self.buckets.push(B::EMPTY);
+    }
+
     fn rebuild(&mut self, homes: usize) {
         let old = std::mem::take(&mut self.buckets);
         self.homes = homes.max(1);
+        self.limit = self.homes * B::PLACES * self.most_used / 16;
         self.buckets = vec![B::EMPTY; self.homes + 1];
         // Counting what a bucket has just got would wait for its memory.
         let mut lens = vec![0_u8; self.buckets.len()];
-        for bucket in old {
+        for bucket in &old {
             for place in 0..bucket.len() {
                 let (key, block) = bucket.entry(place);
                 let mut at = self.home(key);
@@ -186,12 +223,15 @@ impl<B: Bucket> BucketTable<B> {
                     at += 1;
                 }
                 if at == lens.len() {
-                    self.buckets.push(B::EMPTY);
+                    self.add_bucket();
                     lens.push(0);
                 }
                 self.buckets[at].put(usize::from(lens[at]), key, block);
                 lens[at] += 1;
             }
+        }
+        for (bucket, len) in self.buckets.iter_mut().zip(lens) {
+            bucket.set_len(usize::from(len));
         }
     }
 }
@@ -235,6 +275,14 @@ mod tests {
             self.entries[place]
         }
 
+        fn set_len(&mut self, len: usize) {
+            self.len = len;
+        }
+
+        fn may_have(&self, key: u32) -> bool {
+            self.entries.iter().any(|(other, _)| *other == key)
+        }
+
         fn matching(&self, key: u32) -> u32 {
             let places = 0..self.len;
             places.fold(0, |bits, place| {
@@ -244,12 +292,6 @@ mod tests {
 
         fn put(&mut self, place: usize, key: u32, block: u32) {
             self.entries[place] = (key, block);
-            self.len = place + 1;
-        }
-
-        fn swap_remove(&mut self, place: usize) {
-            self.len -= 1;
-            self.entries[place] = self.entries[self.len];
         }
 
         fn rank(key: u32) -> u32 {

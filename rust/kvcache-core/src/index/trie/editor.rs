@@ -9,6 +9,7 @@ use std::sync::MutexGuard;
 use super::block_ids::{Extent, PAGE};
 use super::line::{Holding, MAX_RUN, ones};
 use super::shared_trie::{ROOT, Visible, Workshop};
+use super::wires::Scrambled;
 use super::{BlockId, NONE};
 use crate::index::slot_mask::Slot;
 use crate::model::{BlockHash, ContentKey, Tier, WireHash};
@@ -183,9 +184,9 @@ impl Editor<'_> {
             for (name, wire) in names.iter_mut().zip(here) {
                 *name = wire.0;
             }
-            self.own.names.touch(here);
-            for (id, &wire) in (base..).zip(here) {
-                self.name(id, wire, &is_taken)?;
+            let scrambled = self.own.names.touch(here.iter().copied());
+            for (id, (&wire, name)) in (base..).zip(here.iter().zip(scrambled)) {
+                self.name(id, (wire, name), &is_taken)?;
                 claim.named += 1;
             }
             rest = later;
@@ -198,11 +199,11 @@ impl Editor<'_> {
     fn name(
         &mut self,
         id: u32,
-        wire: WireHash,
+        (wire, name): (WireHash, Scrambled),
         is_taken: &impl Fn(&Self, BlockId, WireHash) -> bool,
     ) -> Result<(), Option<WireHash>> {
         let own = &mut *self.own;
-        let is_first = own.names.insert(wire, id, |other| {
+        let is_first = own.names.insert(name, id, |other| {
             let is_twin = *own.wire_of.get(other) == wire.0;
             if is_twin { Err(()) } else { Ok(()) }
         });
@@ -223,7 +224,7 @@ impl Editor<'_> {
         let Ok(()) = self
             .own
             .names
-            .insert(wire, id, |_| Ok::<(), Infallible>(()));
+            .insert(name, id, |_| Ok::<(), Infallible>(()));
         Ok(())
     }
 
@@ -368,8 +369,15 @@ impl Editor<'_> {
         Some(())
     }
 
+    /// Takes the first names of one run's blocks from them.
+    pub(super) fn unname_all(&mut self, Extent { base, len }: Extent) {
+        let names = &self.own.wire_of.tail(base)[..len as usize];
+        self.own.names.touch(names.iter().copied().map(WireHash));
+        (base..base + len).for_each(|id| self.unname(id));
+    }
+
     /// Takes a block's first name from it.
-    pub(super) fn unname(&mut self, id: u32) {
+    fn unname(&mut self, id: u32) {
         let wire = self.wire_of(BlockId(id));
         self.own.names.remove(wire, id);
         if self.own.twins > 0 && self.first_named(wire).next().is_some() {

@@ -13,7 +13,7 @@ use crate::index::slot_mask::{Slot, SlotMask};
 use crate::model::{ContentKey, Tier};
 
 /// The longest run: the blocks that one word has bits for.
-pub(super) const MAX_RUN: u32 = u64::BITS;
+pub(in crate::index) const MAX_RUN: u32 = u64::BITS;
 
 /// Says in a child's place that the children are in the table.
 pub(super) const TABLED: u32 = NONE - 1;

@@ -26,10 +26,10 @@ mod check;
 pub(super) use block_ids::Extent;
 pub(super) use editor::{Claim, Editor, Path};
 pub(super) use holders::Reach;
-pub(super) use line::ones;
+pub(super) use line::{MAX_RUN, ones};
 pub(super) use shared_trie::Trie;
 pub(super) use walk::{Prompt, touch, walk};
-pub(super) use wires::PrivateNames;
+pub(super) use wires::{PrivateNames, Scrambled};
 
 /// Stands for no node, line, record or edge.
 const NONE: u32 = u32::MAX;

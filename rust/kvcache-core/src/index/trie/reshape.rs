@@ -329,7 +329,10 @@ impl Editor<'_> {
             self.write_holding(new, slot, holding);
         }
         self.relink(node, new);
-        (base + known..base + len).for_each(|id| self.unname(id));
+        self.unname_all(Extent {
+            base: base + known,
+            len: len - known,
+        });
         let info = self.own.nodes.get_mut(node);
         let reserved = std::mem::replace(&mut info.reserved, known);
         let tail = Extent {
@@ -362,7 +365,7 @@ impl Editor<'_> {
             self.own.nodes.get_mut(info.next).previous = info.previous;
         }
         self.own.edges.get_mut(info.parent_edge).children -= 1;
-        (base..base + len).for_each(|id| self.unname(id));
+        self.unname_all(Extent { base, len });
         self.retire_records(info.line);
         self.own.garbage.push(Piece::Line(info.line));
         let whole = Extent {

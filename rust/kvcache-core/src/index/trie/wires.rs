@@ -6,8 +6,9 @@
 
 use std::hint::black_box;
 
-use super::NONE;
 use super::bucket_table::{Bucket, BucketTable};
+use super::columns::MAX_ELEMENTS;
+use super::line::MAX_RUN;
 use crate::model::WireHash;
 
 /// One table for each top byte: a table that grows is copied in a moment.
@@ -57,36 +58,89 @@ fn inverse(odd: u64) -> u64 {
     (0..6).fold(odd, step)
 }
 
+/// A name as a table has it, to be looked up once and used twice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::index) struct Scrambled(u64);
+
+/// The names of at most so many blocks are looked up at once: a run's.
+const AT_ONCE: usize = MAX_RUN as usize;
+
+/// Brings the first two buckets that a search for each of a run's names reads into the cache: memory is waited for twice, not once a
+/// name. `is_full` says whether the bucket so many places after a name's home is.
+#[inline]
+fn touch(
+    scramble: &Scramble,
+    wires: impl Iterator<Item = WireHash>,
+    is_full: impl Fn(u64, usize) -> bool,
+) -> [Scrambled; AT_ONCE] {
+    let mut names = [Scrambled::default(); AT_ONCE];
+    let mut full = 0_u64;
+    for (position, (name, wire)) in names.iter_mut().zip(wires).enumerate() {
+        *name = Scrambled(scramble.apply(wire));
+        full |= u64::from(is_full(name.0, 0)) << position;
+    }
+    let mut rest = full;
+    while rest != 0 {
+        let position = rest.trailing_zeros() as usize;
+        full ^= u64::from(is_full(names[position].0, 1));
+        rest &= rest - 1;
+    }
+    black_box(full);
+    names
+}
+
 /// Quarters of hashed wire hashes, and blocks: 8 bytes each, one cache line in all.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Tags {
     tags: [u32; 8],
-    /// [`NONE`] where there is room.
+    /// The first has the number of blocks above [`BLOCK_BITS`].
     blocks: [u32; 8],
 }
+
+/// What a block's number fits into.
+const BLOCK_BITS: u32 = MAX_ELEMENTS.ilog2();
+const BLOCK: u32 = MAX_ELEMENTS - 1;
 
 impl Bucket for Tags {
     const EMPTY: Self = Self {
         tags: [0; 8],
-        blocks: [NONE; 8],
+        blocks: [0; 8],
     };
     const PLACES: usize = 8;
     type Key = u32;
 
     #[inline]
     fn len(&self) -> usize {
-        self.taken().trailing_ones() as usize
+        (self.blocks[0] >> BLOCK_BITS) as usize
+    }
+
+    #[inline]
+    fn set_len(&mut self, len: usize) {
+        #[expect(clippy::cast_possible_truncation, reason = "8 at most")]
+        let len = len as u32;
+        self.blocks[0] = (self.blocks[0] & BLOCK) | (len << BLOCK_BITS);
     }
 
     #[inline]
     fn entry(&self, place: usize) -> (u32, u32) {
-        (self.tags[place], self.blocks[place])
+        (self.tags[place], self.blocks[place] & BLOCK)
+    }
+
+    #[inline]
+    fn may_have(&self, key: u32) -> bool {
+        self.tags
+            .iter()
+            .fold(false, |found, tag| found | (*tag == key))
     }
 
     #[inline]
     fn matching(&self, key: u32) -> u32 {
-        places(&self.tags, |tag| tag == key) & self.taken()
+        let places = self.tags.iter().enumerate();
+        let all = places.fold(0, |bits, (place, tag)| {
+            bits | u32::from(*tag == key) << place
+        });
+        all & ((1 << self.len()) - 1)
     }
 
     #[inline]
@@ -95,32 +149,10 @@ impl Bucket for Tags {
         self.blocks[place] = block;
     }
 
-    fn swap_remove(&mut self, place: usize) {
-        let last = self.len() - 1;
-        self.tags[place] = self.tags[last];
-        self.blocks[place] = self.blocks[last];
-        self.blocks[last] = NONE;
-    }
-
     #[inline]
     fn rank(key: u32) -> u32 {
         key
     }
-}
-
-impl Tags {
-    #[inline]
-    fn taken(&self) -> u32 {
-        places(&self.blocks, |block| block != NONE)
-    }
-}
-
-/// A bit for each word that is as wanted: one comparison for several words.
-#[inline]
-fn places<const N: usize>(words: &[u32; N], is_wanted: impl Fn(u32) -> bool) -> u32 {
-    (0..N).fold(0, |bits, place| {
-        bits | u32::from(is_wanted(words[place])) << place
-    })
 }
 
 /// Which blocks have a wire hash for their first name, verified by the caller.
@@ -141,35 +173,33 @@ impl SharedNames {
     /// Blocks that may be named so; very rarely others too.
     #[inline]
     pub(super) fn candidates(&self, wire: WireHash) -> impl Iterator<Item = u32> {
-        let (shard, tag) = self.place(wire);
+        let (shard, tag) = place(self.scramble.apply(wire));
         self.shards[shard].find(tag)
     }
 
-    /// Brings the places of names that are about to be added into the cache, all at once.
+    /// Looks the names of one run's blocks up, all at once, before they are added or removed.
     #[inline]
-    pub(super) fn touch(&self, wires: &[WireHash]) {
-        let first_tags = wires.iter().map(|wire| {
-            let (shard, tag) = self.place(*wire);
-            let bucket = self.shards[shard].home_bucket(tag);
-            bucket.map_or(0, |bucket| bucket.tags[0])
-        });
-        black_box(first_tags.fold(0, |sum, tag| sum ^ tag));
+    pub(super) fn touch(&self, wires: impl Iterator<Item = WireHash>) -> [Scrambled; AT_ONCE] {
+        touch(&self.scramble, wires, |bits, further| {
+            let (shard, tag) = place(bits);
+            self.shards[shard].is_full(tag, further)
+        })
     }
 
     /// Names a block, unless `check` fails for one that may be named so already.
     #[inline]
     pub(super) fn insert<F>(
         &mut self,
-        wire: WireHash,
+        name: Scrambled,
         block: u32,
         check: impl FnMut(u32) -> Result<(), F>,
     ) -> Result<(), F> {
-        let (shard, tag) = self.place(wire);
+        let (shard, tag) = place(name.0);
         self.shards[shard].insert(tag, block, check)
     }
 
     pub(super) fn remove(&mut self, wire: WireHash, block: u32) {
-        let (shard, tag) = self.place(wire);
+        let (shard, tag) = place(self.scramble.apply(wire));
         self.shards[shard].remove(tag, |other| other == block);
     }
 
@@ -181,32 +211,30 @@ impl SharedNames {
             .sum::<usize>();
         shards + size_of_val(&*self.shards)
     }
-
-    #[inline]
-    fn place(&self, wire: WireHash) -> (usize, u32) {
-        let bits = self.scramble.apply(wire);
-        ((bits >> 56) as usize, low_half(bits >> 24))
-    }
 }
 
-/// Whole wire hashes, scrambled, and blocks: 12 bytes each, two cache lines in all.
+/// A name's shard, and its key there.
+#[inline]
+fn place(scrambled: u64) -> (usize, u32) {
+    ((scrambled >> 56) as usize, low_half(scrambled >> 24))
+}
+
+/// Whole wire hashes, scrambled, and blocks: 12 bytes each, one cache line in all.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Whole {
-    high: [u32; 10],
-    low: [u32; 10],
-    blocks: [u32; 10],
+    names: [u64; 5],
+    blocks: [u32; 5],
     len: u32,
 }
 
 impl Bucket for Whole {
     const EMPTY: Self = Self {
-        high: [0; 10],
-        low: [0; 10],
-        blocks: [0; 10],
+        names: [0; 5],
+        blocks: [0; 5],
         len: 0,
     };
-    const PLACES: usize = 10;
+    const PLACES: usize = 5;
     type Key = u64;
 
     #[inline]
@@ -215,32 +243,37 @@ impl Bucket for Whole {
     }
 
     #[inline]
+    fn set_len(&mut self, len: usize) {
+        #[expect(clippy::cast_possible_truncation, reason = "5 at most")]
+        let len = len as u32;
+        self.len = len;
+    }
+
+    #[inline]
     fn entry(&self, place: usize) -> (u64, u32) {
-        let key = (u64::from(self.high[place]) << 32) | u64::from(self.low[place]);
-        (key, self.blocks[place])
+        (self.names[place], self.blocks[place])
+    }
+
+    #[inline]
+    fn may_have(&self, key: u64) -> bool {
+        self.names
+            .iter()
+            .fold(false, |found, name| found | (*name == key))
     }
 
     #[inline]
     fn matching(&self, key: u64) -> u32 {
-        let (high, low) = (low_half(key >> 32), low_half(key));
-        let both = places(&self.high, |half| half == high) & places(&self.low, |half| half == low);
-        both & ((1 << self.len) - 1)
+        let places = self.names.iter().enumerate();
+        let all = places.fold(0, |bits, (place, name)| {
+            bits | u32::from(*name == key) << place
+        });
+        all & ((1 << self.len) - 1)
     }
 
     #[inline]
     fn put(&mut self, place: usize, key: u64, block: u32) {
-        self.high[place] = low_half(key >> 32);
-        self.low[place] = low_half(key);
+        self.names[place] = key;
         self.blocks[place] = block;
-        self.len += 1;
-    }
-
-    fn swap_remove(&mut self, place: usize) {
-        self.len -= 1;
-        let last = self.len as usize;
-        self.high[place] = self.high[last];
-        self.low[place] = self.low[last];
-        self.blocks[place] = self.blocks[last];
     }
 
     #[inline]
@@ -260,7 +293,7 @@ impl PrivateNames {
     pub(in crate::index) fn new() -> Self {
         Self {
             scramble: Scramble::new(),
-            table: BucketTable::new(15),
+            table: BucketTable::new(14),
         }
     }
 
@@ -270,23 +303,31 @@ impl PrivateNames {
 
     #[inline]
     pub(in crate::index) fn get(&self, wire: WireHash) -> Option<u32> {
-        self.table.find(self.scramble.apply(wire)).next()
+        self.table.find_one(self.scramble.apply(wire))
     }
 
-    /// Brings the places of names into the cache, all at once.
+    /// Looks the names of at most as many blocks as a run has up, all at once.
     #[inline]
-    pub(in crate::index) fn touch(&self, wires: &[WireHash]) {
-        let lens = wires.iter().map(|wire| {
-            let bucket = self.table.home_bucket(self.scramble.apply(*wire));
-            bucket.map_or(0, |bucket| bucket.len ^ bucket.high[0])
-        });
-        black_box(lens.fold(0, |sum, len| sum ^ len));
+    pub(in crate::index) fn touch(&self, wires: &[WireHash]) -> [Scrambled; AT_ONCE] {
+        touch(&self.scramble, wires.iter().copied(), |name, further| {
+            self.table.is_full(name, further)
+        })
     }
 
     /// Adds a name, unless there is one; that one's block is the error then.
     #[inline]
     pub(in crate::index) fn insert(&mut self, wire: WireHash, block: u32) -> Result<(), u32> {
-        self.table.insert(self.scramble.apply(wire), block, Err)
+        self.insert_touched(Scrambled(self.scramble.apply(wire)), block)
+    }
+
+    /// The same, of a name that was looked up.
+    #[inline]
+    pub(in crate::index) fn insert_touched(
+        &mut self,
+        name: Scrambled,
+        block: u32,
+    ) -> Result<(), u32> {
+        self.table.insert(name.0, block, Err)
     }
 
     pub(in crate::index) fn remove(&mut self, wire: WireHash) {
@@ -337,7 +378,8 @@ mod tests {
         let mut names = SharedNames::new();
         for block in 0..10_000 {
             let wire = WireHash(u64::from(block) / 2);
-            names.insert(wire, block, |_| Ok::<(), ()>(())).unwrap();
+            let [name, ..] = names.touch([wire].into_iter());
+            names.insert(name, block, |_| Ok::<(), ()>(())).unwrap();
         }
         names.remove(WireHash(7), 14);
         let found =
