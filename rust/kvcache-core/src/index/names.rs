@@ -157,7 +157,7 @@ impl Names {
     /// Notes that a block that has a name gets another one.
     fn note_further(&mut self, editor: &Editor<'_>, block: BlockId, wire: WireHash) {
         if !self.several.contains_key(&block) {
-            let other = self.only_name(editor, block);
+            let other = self.only_name(editor, block, Some(wire));
             self.several.insert(block, vec![other]);
         }
         self.several.entry(block).or_default().push(wire);
@@ -169,11 +169,18 @@ impl Names {
         debug_assert!(added.is_ok(), "a name in use");
     }
 
-    fn only_name(&mut self, editor: &Editor<'_>, block: BlockId) -> WireHash {
+    /// The only name of a known block, but for a `further` one that it is getting.
+    fn only_name(
+        &mut self,
+        editor: &Editor<'_>,
+        block: BlockId,
+        further: Option<WireHash>,
+    ) -> WireHash {
         if self.all_private && !self.only_is_complete {
             let pairs = self
                 .private
                 .iter()
+                .filter(|(wire, _)| Some(*wire) != further)
                 .map(|(wire, block)| (BlockId(block), wire));
             self.only = pairs.collect();
             self.only_is_complete = true;
@@ -186,7 +193,7 @@ impl Names {
     pub(super) fn of(&mut self, editor: &Editor<'_>, block: BlockId) -> Vec<WireHash> {
         match self.several.get(&block) {
             Some(several) => several.clone(),
-            None => vec![self.only_name(editor, block)],
+            None => vec![self.only_name(editor, block, None)],
         }
     }
 

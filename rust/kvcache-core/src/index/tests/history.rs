@@ -23,6 +23,8 @@ struct Family {
     /// Most blocks in one event, and in a random prompt.
     chain: usize,
     wires: (u64, u64),
+    /// Streams that name blocks in a way of their own; the others agree.
+    own_ways: usize,
 }
 
 /// Few blocks, so that everything collides with everything.
@@ -32,6 +34,7 @@ const CROWDED: Family = Family {
     max_blocks: (3, 14),
     chain: 4,
     wires: (4, 16),
+    own_ways: 0,
 };
 
 /// Chains of several runs, which are split, cut and grown.
@@ -41,6 +44,17 @@ const LONG: Family = Family {
     max_blocks: (80, 300),
     chain: 150,
     wires: (1 << 20, 1 << 40),
+    own_ways: 0,
+};
+
+/// A stream with private names beside others that share theirs.
+const MIXED: Family = Family {
+    histories: 60,
+    steps: 300,
+    max_blocks: (8, 60),
+    chain: 12,
+    wires: (40, 1 << 20),
+    own_ways: 1,
 };
 
 struct Pair {
@@ -88,6 +102,11 @@ fn crowded_histories_agree_with_the_reference() {
 #[test]
 fn long_histories_agree_with_the_reference() {
     play(LONG);
+}
+
+#[test]
+fn mixed_histories_agree_with_the_reference() {
+    play(MIXED);
 }
 
 fn play(family: Family) -> Seen {
@@ -237,7 +256,7 @@ impl History {
             }
             _ => {
                 let view = self.pairs[stream].model.view.clone();
-                let batch = self.batch(view.as_ref());
+                let batch = self.batch(stream, view.as_ref());
                 let pair = &mut self.pairs[stream];
                 let got = pair.writer.apply(&batch, sequence);
                 let want = pair.model.apply(&batch, sequence);
@@ -251,7 +270,7 @@ impl History {
 
     fn apply_to_draft(&mut self, stream: usize) {
         let view = self.pairs[stream].model_draft.clone();
-        let batch = self.batch(view.as_ref());
+        let batch = self.batch(stream, view.as_ref());
         let origin = if self.rng.u8(..3) == 0 {
             Origin::Live
         } else {
@@ -298,7 +317,7 @@ impl History {
     }
 
     /// A few events that mostly make sense for `view`.
-    fn batch(&mut self, view: Option<&naive::View>) -> Batch {
+    fn batch(&mut self, stream: usize, view: Option<&naive::View>) -> Batch {
         let mut events = Events::default();
         for _ in 0..self.rng.usize(1..=3) {
             let tier = [Some(Tier::Device), Some(Tier::Host), None]
@@ -327,7 +346,7 @@ impl History {
                     };
                     events.remove(&wires, tier)
                 }
-                _ => self.store(events, view, tier),
+                _ => self.store(events, stream, view, tier),
             };
         }
         events.0
@@ -336,6 +355,7 @@ impl History {
     fn store(
         &mut self,
         mut events: Events,
+        stream: usize,
         view: Option<&naive::View>,
         tier: Option<Tier>,
     ) -> Events {
@@ -354,7 +374,12 @@ impl History {
             path.extend_from_slice(block);
             // Mostly the engine's own name of the path, sometimes any.
             let named = view.and_then(|view| view.names.iter().find(|name| name.1 == path));
-            let digest = path.iter().fold(path.len() as u64, |sum, token| {
+            let way = if stream < self.family.own_ways {
+                1 << 30
+            } else {
+                0
+            };
+            let digest = path.iter().fold(way + path.len() as u64, |sum, token| {
                 sum.wrapping_mul(5).wrapping_add(u64::from(*token))
             });
             wires.push(match (self.rng.u8(..8), named) {
