@@ -125,7 +125,7 @@ impl Ledger {
         let names = |id: u32, wire: WireHash| {
             let block = BlockId(id);
             if self.names.are_first_names() {
-                editor.wire_of(block) == wire
+                editor.first_name(block) == Some(wire)
             } else {
                 self.names.find(editor, self.slot, wire) == Some(block)
             }

@@ -88,14 +88,17 @@ impl Names {
     /// Names a block by a name that is not in use. `is_new` says that the view did not know the block.
     pub(super) fn add(
         &mut self,
-        editor: &Editor<'_>,
+        editor: &mut Editor<'_>,
         block: BlockId,
         wire: WireHash,
         is_new: bool,
     ) {
         self.count += 1;
         if is_new {
-            if self.all_private || wire != editor.wire_of(block) {
+            if !self.all_private {
+                editor.name_nameless(block, wire);
+            }
+            if self.all_private || editor.first_name(block) != Some(wire) {
                 self.add_private(wire, block);
                 if !self.all_private || self.only_is_complete {
                     self.only.insert(block, wire);
@@ -158,7 +161,7 @@ impl Names {
     fn note_further(&mut self, editor: &Editor<'_>, block: BlockId, wire: WireHash) {
         if !self.several.contains_key(&block) {
             let other = self.only_name(editor, block, Some(wire));
-            self.several.insert(block, vec![other]);
+            self.several.insert(block, other.into_iter().collect());
         }
         self.several.entry(block).or_default().push(wire);
     }
@@ -175,7 +178,7 @@ impl Names {
         editor: &Editor<'_>,
         block: BlockId,
         further: Option<WireHash>,
-    ) -> WireHash {
+    ) -> Option<WireHash> {
         if self.all_private && !self.only_is_complete {
             let pairs = self
                 .private
@@ -186,14 +189,14 @@ impl Names {
             self.only_is_complete = true;
         }
         let only = self.only.get(&block).copied();
-        only.unwrap_or_else(|| editor.wire_of(block))
+        only.or_else(|| editor.first_name(block))
     }
 
     /// The names of a known block.
     pub(super) fn of(&mut self, editor: &Editor<'_>, block: BlockId) -> Vec<WireHash> {
         match self.several.get(&block) {
             Some(several) => several.clone(),
-            None => vec![self.only_name(editor, block, None)],
+            None => self.only_name(editor, block, None).into_iter().collect(),
         }
     }
 
@@ -231,8 +234,10 @@ impl Names {
             return;
         }
         for block in known() {
-            if !self.only.contains_key(&block) {
-                self.add_private(editor.wire_of(block), block);
+            if !self.only.contains_key(&block)
+                && let Some(wire) = editor.first_name(block)
+            {
+                self.add_private(wire, block);
             }
         }
         self.only = HashMap::default();

@@ -244,7 +244,13 @@ impl Ledger {
             is_ours || is_in_event()
         };
         editor
-            .claim(self.slot, path.end, &wires[path.len..], claim, is_taken)
+            .claim(
+                (self.slot, path.end),
+                &wires[path.len..],
+                self.names.are_private(),
+                claim,
+                is_taken,
+            )
             .map_err(|conflict| match conflict {
                 Some(wire) => ApplyError::Conflict(wire),
                 None => ApplyError::Limit(self.max_blocks),
@@ -295,7 +301,13 @@ impl Ledger {
     }
 
     /// Names blocks of one run; the first `known` are known.
-    fn name_each(&mut self, editor: &Editor<'_>, first: BlockId, wires: &[WireHash], known: u32) {
+    fn name_each(
+        &mut self,
+        editor: &mut Editor<'_>,
+        first: BlockId,
+        wires: &[WireHash],
+        known: u32,
+    ) {
         for (offset, &wire) in (0..).zip(wires) {
             let block = BlockId(first.0 + offset);
             if self.names.find(editor, self.slot, wire).is_none() {

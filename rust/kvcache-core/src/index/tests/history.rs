@@ -49,7 +49,7 @@ const LONG: Family = Family {
 
 /// A stream with private names beside others that share theirs.
 const MIXED: Family = Family {
-    histories: 60,
+    histories: 40,
     steps: 300,
     max_blocks: (8, 60),
     chain: 12,

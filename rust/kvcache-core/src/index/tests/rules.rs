@@ -364,3 +364,37 @@ fn what_was_known_before_a_doubt_is_forgotten() {
     writer.publish(draft, None).unwrap();
     assert_eq!(writer.counts().known, 0);
 }
+
+#[test]
+fn a_block_gets_its_first_name_from_streams_that_share_names() {
+    let (index, mut sharing) = one_stream(100);
+    let tokens = [1, 1, 2, 2, 3, 3, 4, 4, 5, 5];
+    let stored = Events::default().store(None, &[1, 2, 3], &tokens[..6], Device);
+    stored.apply(&mut sharing).unwrap();
+    // Names of its own for all that it shares: from now on it keeps all of its names to itself.
+    let mut private = published(&index, "b", 100);
+    Events::default()
+        .store(None, &[11, 12, 13], &tokens[..6], Device)
+        .store(Some(13), &[14, 15], &tokens[6..], Device)
+        .apply(&mut private)
+        .unwrap();
+    let mut third = published(&index, "c", 100);
+    for stream in [&mut sharing, &mut third] {
+        Events::default()
+            .store(None, &[1, 2, 3, 4, 5], &tokens, Device)
+            .remove(&[5], Some(Device))
+            .apply(stream)
+            .unwrap();
+    }
+    let again = Events::default().store(Some(4), &[5], &tokens[8..], Device);
+    again.apply(&mut third).unwrap();
+    let removed = Events::default().remove(&[5, 4, 15], Some(Device));
+    assert_eq!(removed.apply(&mut private).unwrap().removed, 1);
+    let matches = index.query_tokens(&tokens);
+    let device = [0, 1, 2].map(|row| hit(&matches, row).device_hit_tokens);
+    assert_eq!(device, [8, 8, 10]);
+    let mut plain = published(&index, "d", 100);
+    let stored = Events::default().store(None, &[1, 2, 3, 4, 5], &tokens, Device);
+    stored.apply(&mut plain).unwrap();
+    assert_eq!(plain.memory_bytes(), 0, "its names are first names");
+}

@@ -16,11 +16,16 @@ impl Editor<'_> {
         self.check_edge(ROOT, None, &mut seen);
         assert_eq!(seen.nodes.len(), self.own.node_numbers.in_use());
         let mut names: HashMap<WireHash, usize> = HashMap::new();
+        let mut nameless = 0;
         for &block in &seen.blocks {
-            let wire = self.wire_of(BlockId(block));
+            let Some(wire) = self.first_name(BlockId(block)) else {
+                nameless += 1;
+                continue;
+            };
             assert!(self.first_named(wire).any(|other| other.0 == block));
             *names.entry(wire).or_default() += 1;
         }
+        assert_eq!(self.own.nameless, nameless);
         for (&wire, &count) in &names {
             assert_eq!(self.first_named(wire).count(), count, "{wire}");
         }

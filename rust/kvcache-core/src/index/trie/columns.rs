@@ -96,7 +96,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Elements of the writers' own.
+/// Elements of the writers' own. A chunk is made when it is first reached.
 #[derive(Debug, Default)]
 pub(super) struct Own<T> {
     chunks: Vec<Box<[T]>>,
@@ -112,7 +112,7 @@ impl<T: Clone + Default> Own<T> {
     /// The element, if it was made to exist.
     pub(super) fn try_get(&self, index: u32) -> Option<&T> {
         let (chunk, offset) = place(index);
-        self.chunks.get(chunk).map(|chunk| &chunk[offset])
+        self.chunks.get(chunk)?.get(offset)
     }
 
     #[inline]
@@ -134,12 +134,20 @@ impl<T: Clone + Default> Own<T> {
         &mut self.chunks[chunk][offset..]
     }
 
-    /// Makes elements up to `index` exist.
+    /// Makes the element exist, and its chunk with it.
+    #[inline]
     pub(super) fn reach(&mut self, index: u32) {
-        while self.chunks.len() <= place(index).0 {
-            let len = chunk_len(self.chunks.len());
-            self.chunks.push(vec![T::default(); len].into());
+        let (chunk, _) = place(index);
+        if self.chunks.get(chunk).is_none_or(|chunk| chunk.is_empty()) {
+            self.make_chunk(chunk);
         }
+    }
+
+    fn make_chunk(&mut self, chunk: usize) {
+        if self.chunks.len() <= chunk {
+            self.chunks.resize_with(chunk + 1, Box::default);
+        }
+        self.chunks[chunk] = vec![T::default(); chunk_len(chunk)].into();
     }
 
     pub(super) fn heap_bytes(&self) -> usize {

@@ -3,14 +3,12 @@
 //! New blocks come in two steps. [`Editor::claim`] gives them ids and names and may find a conflict;
 //! nothing can reach them, and [`Editor::give_up`] takes them back. [`Editor::build`] cannot fail.
 
-use std::convert::Infallible;
 use std::sync::MutexGuard;
 
+use super::BlockId;
 use super::block_ids::{Extent, PAGE};
 use super::line::{Holding, MAX_RUN, ones};
 use super::shared_trie::{ROOT, Visible, Workshop};
-use super::wires::Scrambled;
-use super::{BlockId, NONE};
 use crate::index::slot_mask::Slot;
 use crate::model::{BlockHash, ContentKey, Tier, WireHash};
 
@@ -35,7 +33,7 @@ pub(in crate::index) struct Path {
 #[derive(Debug, Default)]
 pub(in crate::index) struct Claim {
     runs: Vec<ClaimedRun>,
-    /// Blocks that have a name by now.
+    /// Blocks that have a name by now, or are to have none.
     named: usize,
 }
 
@@ -140,25 +138,7 @@ impl Editor<'_> {
         }
     }
 
-    /// Blocks that may have `wire` for their first name and do have it.
-    #[inline]
-    pub(in crate::index) fn first_named(&self, wire: WireHash) -> impl Iterator<Item = BlockId> {
-        self.own
-            .names
-            .candidates(wire)
-            .map(BlockId)
-            .filter(move |block| self.wire_of(*block) == wire)
-    }
-
-    /// Whether every block of `piece` has the name at its position, and no other block has it.
-    #[inline]
-    pub(in crate::index) fn are_first_names(&self, piece: Extent, wires: &[WireHash]) -> bool {
-        let len = piece.len as usize;
-        let names = &self.own.wire_of.tail(piece.base)[..len];
-        !self.has_twin(piece) && names.iter().zip(wires).all(|(name, wire)| *name == wire.0)
-    }
-
-    /// Gives ids and first names to `wires`, new blocks below `end`, for `slot` to store.
+    /// Gives ids and first names to `wires`, new blocks below `end`, for `slot` to store; no names, if `nameless`.
     ///
     /// `is_taken` says whether the stream uses a name of another block already.
     ///
@@ -167,19 +147,27 @@ impl Editor<'_> {
     /// given up then.
     pub(in crate::index) fn claim(
         &mut self,
-        slot: Slot,
-        end: Option<BlockId>,
+        (slot, end): (Slot, Option<BlockId>),
         wires: &[WireHash],
+        nameless: bool,
         claim: &mut Claim,
         is_taken: impl Fn(&Self, BlockId, WireHash) -> bool,
     ) -> Result<(), Option<WireHash>> {
         claim.runs.clear();
         claim.named = 0;
         self.claim_ids(slot, end, wires.len(), claim).ok_or(None)?;
+        if nameless {
+            for run in claim.runs() {
+                self.make_nameless(run);
+            }
+            claim.named = wires.len();
+            return Ok(());
+        }
         let mut rest = wires;
         for index in 0..claim.runs.len() {
             let ClaimedRun { base, len, .. } = claim.runs[index];
             let (here, later) = rest.split_at(len as usize);
+            self.own.wire_of.reach(base);
             let names = self.own.wire_of.tail_mut(base);
             for (name, wire) in names.iter_mut().zip(here) {
                 *name = wire.0;
@@ -194,72 +182,18 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Gives a block its first name.
-    #[inline]
-    fn name(
-        &mut self,
-        id: u32,
-        (wire, name): (WireHash, Scrambled),
-        is_taken: &impl Fn(&Self, BlockId, WireHash) -> bool,
-    ) -> Result<(), Option<WireHash>> {
-        let own = &mut *self.own;
-        let is_first = own.names.insert(name, id, |other| {
-            let is_twin = *own.wire_of.get(other) == wire.0;
-            if is_twin { Err(()) } else { Ok(()) }
-        });
-        if is_first.is_ok() {
-            return Ok(());
-        }
-        let others: Vec<BlockId> = self.first_named(wire).collect();
-        for &other in &others {
-            if self.is_claimed(other) || is_taken(self, other, wire) {
-                return Err(Some(wire));
-            }
-        }
-        self.own.twins += 1;
-        for other in others {
-            self.set_twin(other.0, true);
-        }
-        self.set_twin(id, true);
-        let Ok(()) = self
-            .own
-            .names
-            .insert(name, id, |_| Ok::<(), Infallible>(()));
-        Ok(())
-    }
-
-    /// Whether a block's first name may be another block's too.
-    #[inline]
-    fn has_twin(&self, Extent { base, len }: Extent) -> bool {
-        self.own.twins > 0 && {
-            let page = self.own.twin_pages.try_get(base / PAGE);
-            page.is_some_and(|page| (page >> (base % PAGE)) & ones(len) != 0)
-        }
-    }
-
-    fn set_twin(&mut self, id: u32, is_twin: bool) {
-        self.own.twin_pages.reach(id / PAGE);
-        let page = self.own.twin_pages.get_mut(id / PAGE);
-        let bit = 1 << (id % PAGE);
-        *page = if is_twin { *page | bit } else { *page & !bit };
-    }
-
-    /// Whether the block has an id and a name only, by the claim that is being made.
-    fn is_claimed(&self, block: BlockId) -> bool {
-        let node = self.own.node_of.get(block.0);
-        node == NONE || {
-            let (base, len) = self.line_of(node).extent();
-            !(base..base + len).contains(&block.0)
-        }
-    }
-
     /// Undoes a claim.
     pub(in crate::index) fn give_up(&mut self, claim: &mut Claim) {
-        let named = claim.named;
-        for id in claim.ids().take(named) {
-            self.unname(id);
-        }
+        let mut named = claim.named;
         for run in claim.runs.drain(..) {
+            let len = run.len.min(u32::try_from(named).unwrap_or(run.len));
+            if len > 0 {
+                self.unname_all(Extent {
+                    base: run.base,
+                    len,
+                });
+            }
+            named -= len as usize;
             if run.reserved > 0 {
                 self.own.ids.give(Extent {
                     base: run.base,
@@ -362,29 +296,10 @@ impl Editor<'_> {
                 reserved: extent.len,
             });
             let last = extent.base + extent.len - 1;
-            self.own.wire_of.reach(last);
             self.own.node_of.reach(last);
             left -= len as usize;
         }
         Some(())
-    }
-
-    /// Takes the first names of one run's blocks from them.
-    pub(super) fn unname_all(&mut self, Extent { base, len }: Extent) {
-        let names = &self.own.wire_of.tail(base)[..len as usize];
-        self.own.names.touch(names.iter().copied().map(WireHash));
-        (base..base + len).for_each(|id| self.unname(id));
-    }
-
-    /// Takes a block's first name from it.
-    fn unname(&mut self, id: u32) {
-        let wire = self.wire_of(BlockId(id));
-        self.own.names.remove(wire, id);
-        if self.own.twins > 0 && self.first_named(wire).next().is_some() {
-            self.own.twins -= 1;
-            // A block that is left alone keeps its mark, which only costs time.
-            self.set_twin(id, false);
-        }
     }
 
     /// The identity of the prefix that the block ends.

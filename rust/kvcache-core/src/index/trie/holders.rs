@@ -8,7 +8,7 @@ use super::garbage::Piece;
 use super::line::{Holding, Line, Record, Records, ones};
 use super::{BlockId, NONE};
 use crate::index::slot_mask::Slot;
-use crate::model::{Tier, WireHash};
+use crate::model::Tier;
 
 /// What marking blocks has done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -327,11 +327,6 @@ impl Editor<'_> {
             let (base, len) = self.line_of(node).extent();
             BlockId(base + len - 1)
         })
-    }
-
-    #[inline]
-    pub(in crate::index) fn wire_of(&self, block: BlockId) -> WireHash {
-        WireHash(*self.own.wire_of.get(block.0))
     }
 
     /// The most blocks of the run that somebody knows.

@@ -11,6 +11,7 @@ mod bucket_table;
 mod children;
 mod columns;
 mod editor;
+mod first_names;
 mod garbage;
 mod holders;
 mod line;

@@ -41,8 +41,12 @@ pub(super) const ROOT: u32 = 0;
 pub(super) struct Workshop {
     pub(super) hasher: Hasher,
     pub(super) ids: BlockIds,
-    /// By block id: the first name that any stream gave it.
+    /// By block id: the first name that any stream gave it, unless it is nameless.
     pub(super) wire_of: Own<u64>,
+    /// Blocks without a first name, as only streams whose names are all private have met them.
+    pub(super) nameless: usize,
+    /// By page, once there are some: a bit for each of them.
+    pub(super) nameless_pages: Own<u64>,
     /// By block id.
     pub(super) node_of: PageNodes,
     pub(super) names: SharedNames,
@@ -205,6 +209,8 @@ impl Workshop {
             hasher: Hasher::new(hash_seed),
             ids: BlockIds::new(),
             wire_of: Own::default(),
+            nameless: 0,
+            nameless_pages: Own::default(),
             node_of: PageNodes::default(),
             names: SharedNames::new(),
             twins: 0,
@@ -232,6 +238,7 @@ impl Workshop {
         self.ids.heap_bytes()
             + self.wire_of.heap_bytes()
             + self.node_of.heap_bytes()
+            + self.nameless_pages.heap_bytes()
             + self.twin_pages.heap_bytes()
             + self.names.heap_bytes()
             + self.nodes.heap_bytes()

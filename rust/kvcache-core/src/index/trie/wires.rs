@@ -128,6 +128,7 @@ impl Bucket for Tags {
     }
 
     #[inline]
+    #[expect(clippy::needless_bitwise_bool, reason = "no branch a place")]
     fn may_have(&self, key: u32) -> bool {
         self.tags
             .iter()
@@ -255,6 +256,7 @@ impl Bucket for Whole {
     }
 
     #[inline]
+    #[expect(clippy::needless_bitwise_bool, reason = "no branch a place")]
     fn may_have(&self, key: u64) -> bool {
         self.names
             .iter()
