@@ -1,6 +1,6 @@
 """Measures everything and writes the tables of `bench/README.md` and the plots of `bench/plots`.
 
-    python bench/report.py                all; the first time builds the peers: about 4 minutes more on 2 cores
+    python bench/report.py                all; the first time builds the peers: about 4 minutes more on 2 cores; needs 8 GB
     python bench/report.py --smoke        proves in seconds that the harness works: tiny, no peers, writes nothing
     python bench/report.py --goals        only what is promised, as a table on stdout: 2 minutes
     python bench/report.py --from FILE    tables and plots anew from the figures of an earlier run
@@ -115,7 +115,8 @@ def promised() -> None:
 def full(rounds: int) -> None:
     stated = conditions(rounds)
     folder = w1.directory()
-    found = runs.peers(rounds) + runs.python(folder, runs.ENTRIES) + runs.promised()
+    found = runs.peers(rounds) + runs.python(folder, runs.ENTRIES)
+    found += runs.criterion() + runs.promised()
     kept: dict[str, Any] = {
         "conditions": stated,
         "records": [records.to_json(one) for one in found],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import records
 import w1
+from records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from records import Record, Records
+    from records import Records
 
 HERE = Path(__file__).parent
 MANIFEST = HERE / "peers" / "Cargo.toml"
@@ -25,7 +27,8 @@ ENTRIES, STREAMS, QUERIES = 1_000_000, 32, 2000
 SWEEP_QUERIES = 500
 PROCESSES = 3
 STREAM_SWEEP, STREAM_SWEEP_ENTRIES = (1, 8, 32, 64, 128), 250_000
-ENTRY_SWEEP = (125_000, 250_000, 500_000, 1_000_000, 2_000_000, 4_000_000)
+ENTRY_SWEEP = (10_000, 125_000, 1_000_000, 8_000_000, 30_000_000)
+LARGE = 8_000_000
 SWEEP_CONTESTANTS = "kvcache,dynamo-compressed,smg-chain"
 CORE_MEASURES = ("wire", "decoding", "snapshot", "beside", "streams", "memory")
 PYTHON_GOALS = ("threads.py", "http_query.py")
@@ -90,7 +93,11 @@ def sweep(binary: Path, entries: int, streams: int, rounds: int) -> Iterator[Rec
     (file,) = w1.ensure(entries, streams, [16], SWEEP_QUERIES)
     wanted = ("--rounds", str(rounds), "--contestants", SWEEP_CONTESTANTS)
     for what in ("queries", "updates"):
-        yield from measure(binary, what, file, *wanted)
+        if entries > LARGE:
+            # What takes minutes is told once.
+            yield from run(binary, what, file, *wanted, cores=1)
+        else:
+            yield from measure(binary, what, file, *wanted)
 
 
 def peers(rounds: int) -> Records:
@@ -117,6 +124,24 @@ def promised() -> Records:
             command, check=True, stdout=subprocess.PIPE, text=True
         )
         found += [records.parse(line) for line in done.stdout.splitlines()]
+    return found
+
+
+def criterion() -> Records:
+    """Single operations of the core, by criterion; `mean_ns` is its estimate."""
+    command = ["cargo", "bench", "--locked", "--manifest-path", str(CORE_MANIFEST)]
+    folder = w1.directory() / "criterion"
+    shutil.rmtree(folder, ignore_errors=True)
+    with pinned(1):
+        subprocess.run(  # noqa: S603 (our own arguments)
+            command, check=True, env=os.environ | {"CRITERION_HOME": str(folder)}
+        )
+    found = []
+    for file in sorted(folder.glob("*/*/*/new/estimates.json")):
+        group, operation, block_size = file.parts[-5:-2]
+        mean_ns = json.loads(file.read_text())["mean"]["point_estimate"]
+        figures = {"mean_ns": mean_ns}
+        found.append(Record(group, operation, "criterion", int(block_size), figures=figures))
     return found
 
 

@@ -9,7 +9,7 @@ from goals import number
 from records import OURS, Record, Records, select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class Column(NamedTuple):
@@ -53,6 +53,14 @@ VARIANTS = {
     "nothing-shared": "no block in two engines",
     "one-block": "one block an event",
 }
+
+
+LARGE = 5_000_000
+"""Entries from which a sweep's point has tables of its own."""
+
+
+def sweeps(record: Record) -> bool:
+    return record.figures.get("sweep") == "entries"
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -113,26 +121,54 @@ def holes(records: Records) -> str:
     return grid(["", "stored", "block 50 evicted", "stored again"], rows)
 
 
-def sections(records: Records) -> list[tuple[str, str]]:
-    """(heading, table) of everything that was measured."""
-    found: list[tuple[str, str]] = []
+def operations(records: Records) -> str:
+    """Single operations of the core: a prompt's beside hashing the prompt, a message's beside hashing the message."""
+    rows = []
+    found = [record for record in records if record.variant == "criterion"]
+    for record in sorted(found, key=lambda one: (one.block_size, one.measure, one.contestant)):
+        same = {"block_size": record.block_size, "contestant": "hash", "variant": "criterion"}
+        hashing = next(iter(select(records, record.measure, **same)))
+        cost, unit = record.figures["mean_ns"], hashing.figures["mean_ns"]
+        label = f"{record.measure}: {record.contestant}"
+        rows.append([label, str(record.block_size), number(cost / 1e3), number(cost / unit)])
+    return grid(["operation", "tokens a block", "µs", "times hashing its tokens"], rows)
+
+
+def main_sections(records: Records) -> Iterator[tuple[str, str]]:
+    """The workload at its usual size."""
     main = [record for record in records if record.figures.get("main")]
     for size in sorted({record.block_size for record in main}):
         if select(main, "query from tokens", block_size=size):
             heading = f"Queries, blocks of {size} tokens, one thread"
-            found.append((heading, table(main, QUERIES, block_size=size)))
+            yield heading, table(main, QUERIES, block_size=size)
     for size in sorted({record.block_size for record in main}):
         for variant, meaning in VARIANTS.items():
             where = {"block_size": size, "variant": variant}
             if select(main, "apply stores", **where):
                 heading = f"Updates, blocks of {size} tokens, {meaning}"
-                found.append((heading, table(main, UPDATES, **where)))
+                yield heading, table(main, UPDATES, **where)
     if select(main, BESIDE):
-        found.append(("A query beside a writer, two cores", table(main, BESIDE_A_WRITER)))
+        yield "A query beside a writer, two cores", table(main, BESIDE_A_WRITER)
     if select(main, "hole"):
-        found.append(("Leading blocks counted around a hole", holes(main)))
+        yield "Leading blocks counted around a hole", holes(main)
+
+
+def large_sections(records: Records) -> Iterator[tuple[str, str]]:
+    """The larger points of the sweep over entries."""
+    large = [record for record in records if record.entries > LARGE and sweeps(record)]
+    for entries in sorted({record.entries for record in large}):
+        size = f"{round(entries / 1e6)} M entries, blocks of 16 tokens"
+        yield f"Queries, {size}", table(large, QUERIES, entries=entries)
+        yield f"Updates, {size}", table(large, UPDATES, entries=entries)
+
+
+def sections(records: Records) -> list[tuple[str, str]]:
+    """(heading, table) of everything that was measured."""
+    found = [*main_sections(records), *large_sections(records)]
     if select(records, "query W1 from numpy"):
         found.append(("From Python", table(records, PYTHON)))
+    if any(record.variant == "criterion" for record in records):
+        found.append(("Single operations of the core, by criterion", operations(records)))
     if promised := list(goals.rows(records)):
         found.append(("Goals", grid(goals.HEADER, promised)))
     return found

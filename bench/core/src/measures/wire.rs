@@ -100,6 +100,7 @@ fn follow(blocks: usize) -> Result<(f64, f64)> {
         endpoint: publisher.endpoint.clone(),
         replay_endpoint: publisher.replay_endpoint.clone(),
         topic: TOPIC.to_owned(),
+        identity: None,
     };
     let limits = Limits {
         max_buffered_bytes: BUFFERED_BYTES,
