@@ -285,7 +285,7 @@ class Replica:
 
     def _lose_lease(self, delay_s: float) -> None:
         self.counters.leases_lost_total += 1
-        self._become(self._election.lost_lease(self._clock() + delay_s))
+        self._become(self._election.lost_lease(self._clock(), delay_s))
 
     def _become(self, election: Election) -> None:
         before, self._election = self._election, election

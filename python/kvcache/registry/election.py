@@ -81,6 +81,8 @@ class Election:
     register_s: float = -math.inf
     """Not to register before: two processes of one name would write in turns without a pause."""
     look_s: float = math.inf
+    campaign_s: float = -math.inf
+    """Not to campaign before: another may still be master by an etcd that forgot everything since."""
     retry_s: float = -math.inf
     """No step but a renewal before: the last one failed."""
 
@@ -94,17 +96,19 @@ class Election:
 
     def step(self, now_s: float) -> Step:
         """What is due."""
+        tries = now_s >= self.retry_s
         if self.lease == 0:
-            return Step.GRANT if now_s >= self.retry_s else Step.WAIT
+            return Step.GRANT if tries else Step.WAIT
         if now_s >= self.renew_s:
             return Step.RENEW
-        if now_s < self.retry_s or not self.holds_lease(now_s):
-            return Step.WAIT
-        if not self.registered and now_s >= self.register_s:
-            return Step.REGISTER
-        if now_s >= self.look_s:
-            return Step.LOOK
-        return Step.CAMPAIGN if self.vacant and not self.elected else Step.WAIT
+        if tries and self.holds_lease(now_s):
+            if not self.registered and now_s >= self.register_s:
+                return Step.REGISTER
+            if now_s >= self.look_s:
+                return Step.LOOK
+            if self._campaigns and now_s >= self.campaign_s:
+                return Step.CAMPAIGN
+        return Step.WAIT
 
     def wake_s(self, now_s: float) -> float:
         """When the next step is due, if nothing happens before."""
@@ -113,9 +117,13 @@ class Election:
         if not self.holds_lease(now_s):
             return self.renew_s
         due_s = self.look_s if self.registered else min(self.look_s, self.register_s)
-        if self.vacant and not self.elected:
-            due_s = -math.inf
+        if self._campaigns:
+            due_s = min(due_s, self.campaign_s)
         return min(self.renew_s, max(self.retry_s, due_s))
+
+    @property
+    def _campaigns(self) -> bool:
+        return self.vacant and not self.elected
 
     # --- what became of a step ---------------------------------------------------------------------
 
@@ -134,12 +142,13 @@ class Election:
             until_s=sent_s + LEASE_TTL_S - MARGIN_S,
             renew_s=sent_s + RENEW_S,
             look_s=sent_s + LOOK_S,
+            campaign_s=self.campaign_s,
         )
 
     def renewed(self, ttl_s: float, sent_s: float, now_s: float) -> Election:
         """The lease lives for `ttl_s` from some time after `sent_s`; 0 is that it is gone."""
         if ttl_s <= 0:
-            return self.lost_lease()
+            return self.lost_lease(now_s)
         until_s = sent_s + min(ttl_s, LEASE_TTL_S) - MARGIN_S
         # What lapsed before this answer is not believed anew by it: the keys are read again.
         kept = self.lapsed(now_s)
@@ -171,9 +180,13 @@ class Election:
             return replace(kept, look_s=now_s)
         return replace(kept, vacant=True) if step is Step.CAMPAIGN else kept
 
-    def lost_lease(self, retry_s: float = -math.inf) -> Election:
-        """The lease is not known to etcd: no key is under it. The next one is asked for at `retry_s`."""
-        return Election(retry_s=retry_s)
+    def lost_lease(self, now_s: float, delay_s: float = 0) -> Election:
+        """The lease is not known to etcd: no key is under it. The next one is asked for in `delay_s`.
+
+        Mostly it lapsed. But etcd may have been set up anew, or from an old copy, while the lease of the master
+        had time left. The master of then believes it to the end, unless it hears of this before; so others wait.
+        """
+        return Election(retry_s=now_s + delay_s, campaign_s=now_s + LEASE_TTL_S - MARGIN_S)
 
     # --- what comes by itself ----------------------------------------------------------------------
 
