@@ -307,9 +307,9 @@ class Replica:
 
     def _note(self, what: Literal["election", "upload"], error: str) -> None:
         self.counters.failures_total += 1
-        if error != self._errors[what]:
-            self._errors[what] = error
+        if not self._errors[what]:
             _log.warning("the %s of this replica waits for etcd: %s", what, error)
+        self._errors[what] = error
 
     # --- as master ---------------------------------------------------------------------------------
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kvcache.discovery.client import Compare, Delete, Put
+from kvcache.discovery.keys import KeyKind
+from kvcache.discovery.refused import RefusedError
 from kvcache.discovery.values import encode_load
 from kvcache.registry.model import InstanceType
 from kvcache.registry.shown import shown_name
@@ -86,7 +88,8 @@ class LoadUploader:
         Returns False when etcd refused it, since the lease is not the master's. Raises `EtcdError`.
         """
         loads = self._registry.recent_heartbeat_loads()
-        gone = self._gone(now_s)
+        # Another thread may deregister somebody in between, and a transaction names a key once.
+        gone = [name for name in self._gone(now_s) if name not in loads]
         operations: list[Put | Delete] = [
             Put(self._namespace.load_key(name), encode_load(load)) for name, load in loads.items()
         ]
@@ -127,11 +130,10 @@ class LoadUploader:
         for key in held:
             if not key.startswith(self._load_prefix):
                 continue
-            # What is not Unicode is nobody's load, and not ours to remove.
             name = key[len(self._load_prefix) :].decode("utf-8", "replace")
             if name in instances:
                 known.add(name)
-            elif self._namespace.load_key(name) == key and not self._has_registration(name):
+            elif self._is_ours(key) and not self._has_registration(name):
                 ownerless[name] = self._ownerless.get(name, now_s)
                 if name in self._known or now_s >= ownerless[name] + self._removal_grace_s:
                     gone.append(name)
@@ -139,6 +141,13 @@ class LoadUploader:
         self._known = known | (self._known & ownerless.keys())
         self._ownerless = ownerless
         return gone
+
+    def _is_ours(self, key: bytes) -> bool:
+        """Whether this is a load's key at all; others in the range are ignored, and not ours to remove."""
+        try:
+            return self._namespace.parse(key).kind is KeyKind.LOAD
+        except RefusedError:
+            return False
 
     def _has_registration(self, name: str) -> bool:
         keys = (self._namespace.registration_key(kind, name) for kind in InstanceType)
