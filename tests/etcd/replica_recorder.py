@@ -131,6 +131,8 @@ async def replicating(
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+    # gRPC ends cancelled calls a little later, and complains if their loop is closed by then.
+    await asyncio.sleep(0.05)
 
 
 class Terms:

@@ -136,6 +136,20 @@ def test_a_vacancy_is_campaigned_for_at_once() -> None:
     assert campaigning.campaigned(7, 13, 0.6).is_master(0.6)
 
 
+@pytest.mark.parametrize("step", [Step.LOOK, Step.CAMPAIGN])
+def test_a_vacancy_heard_of_during_a_request_is_not_forgotten(step: Step) -> None:
+    election = registered().begun(Step.CAMPAIGN, 0).campaigned(8, 11, 0)
+    asked = election.begun(step, 0.5).observed(Keys(7, None), 12, 0.6)
+    answered = asked.looked(Keys(7, 8), 11, 0.7)
+    if step is Step.CAMPAIGN:
+        answered = asked.campaigned(8, 11, 0.7)
+    assert answered.step(0.7) is Step.CAMPAIGN
+    assert answered.begun(Step.CAMPAIGN, 0.7).campaigned(8, 13, 0.8).step(0.8) is Step.WAIT
+    # What was vacant before the request is not after it.
+    vacant = election.observed(Keys(7, None), 12, 0.5).begun(step, 0.5)
+    assert vacant.looked(Keys(7, 8), 13, 0.7).step(0.7) is Step.WAIT
+
+
 def test_an_own_key_that_is_gone_is_put_again_but_not_in_a_storm() -> None:
     election = elected()
     taken = election.observed(Keys(99, 7), 12, 0.2)

@@ -132,7 +132,7 @@ class Election:
         if step is Step.CAMPAIGN:
             return replace(self, vacant=False)
         if step is Step.LOOK:
-            return replace(self, look_s=now_s + LOOK_S)
+            return replace(self, vacant=False, look_s=now_s + LOOK_S)
         return self
 
     def granted(self, lease: int, sent_s: float) -> Election:
@@ -226,4 +226,7 @@ class Election:
 
 
 def _stands(election: Election, master: int | None) -> Election:
-    return replace(election, elected=master == election.lease, vacant=master is None)
+    elected = master == election.lease
+    # What was heard of while this was asked for may be newer; if it is not, a campaign is lost for it.
+    vacant = not elected and (master is None or election.vacant)
+    return replace(election, elected=elected, vacant=vacant)
