@@ -126,6 +126,22 @@ def test_a_replica_that_etcd_does_not_answer_stops_within_its_time(etcd: Etcd) -
     run(test())
 
 
+def test_a_replica_that_ended_runs_again(etcd: Etcd) -> None:
+    async def test() -> None:
+        async with client_of(etcd.endpoint) as client:
+            one = Replicating(client, A)
+            for term in (1, 2):
+                task = asyncio.create_task(one.run())
+                await one.masters()
+                await one.registers()
+                assert one.replica.counters.elections_won_total == term
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                assert value(etcd, MASTER) == value(etcd, service(A)) == ""
+
+    run(test())
+
+
 def test_a_killed_master_is_followed_within_its_lease_and_a_second(etcd: Etcd) -> None:
     async def test() -> None:
         with a_process(etcd, A) as process:

@@ -179,7 +179,7 @@ class Replica:
     async def run(self) -> None:
         """Takes part until cancelled; then frees its keys, within a second.
 
-        Raises nothing about etcd. Belongs to one loop, and runs once.
+        Raises nothing about etcd. After its end it may run again, in the same loop.
         """
         try:
             async with asyncio.TaskGroup() as group:
