@@ -110,3 +110,50 @@ def test_secrets_are_in_no_log(new_etcd: Callable[..., Etcd]) -> None:
     text = "".join(served.lines)
     assert "hunter2" not in text
     assert "Traceback" not in text
+
+
+def test_a_killed_master_hands_over_and_followers_see_its_loads(etcd: Etcd) -> None:
+    with Registered(etcd) as one, serving(etcd) as first:
+        one.register()
+        replica = eventually_is_master(first)
+        assert etcd.ctl("get", "XLLM:SERVICE:MASTER", "--print-value-only").strip() == replica
+        with serving(etcd) as second:
+            beat = {
+                "name": one.name,
+                "incarnation_id": "i1",
+                "load_metrics": {"waiting_requests_num": 7, "gpu_cache_usage_perc": 0.5},
+            }
+
+            def load_at_second() -> Any:
+                assert first.post("/v1/internal/heartbeat", beat).status_code in {200, 404}
+                rows = second.get("/v1/internal/instances")["instances"]
+                return rows and rows[0]["load"]
+
+            eventually(load_at_second, "the load by way of etcd")
+            shown = load_at_second()
+            assert (shown["waiting_requests_num"], shown["source"]) == (7, "etcd")
+            assert second.get("/v1/internal/instances")["replica"]["role"] == "follower"
+            first.process.kill()
+            took = eventually(lambda: is_master(second), "handed over", within_s=8)
+            assert took < 3 + 1 + 1, "lease, etcd's own tick, election"
+            assert second.stop() == 0
+        # A stopped replica frees its keys; the killed one's have lapsed.
+        assert etcd.ctl("get", "XLLM:SERVICE", "--prefix", "--keys-only").strip() == ""
+
+
+def is_master(served: Served) -> bool:
+    return bool(served.get("/v1/internal/instances")["replica"]["is_master"])
+
+
+def eventually_is_master(served: Served) -> str:
+    eventually(lambda: is_master(served), "elected")
+    assert "kvcache_etcd_is_master 1.0" in served.get("/metrics")
+    return served.ready.removeprefix("http://")
+
+
+def test_an_observer_takes_no_part(etcd: Etcd) -> None:
+    with serving(etcd, "--etcd_role", "observer") as served:
+        eventually(lambda: served.get("/ready")["etcd"] == "connected", "connected")
+        assert served.get("/v1/internal/instances")["replica"] is None
+        assert served.stop() == 0
+    assert etcd.ctl("get", "", "--prefix", "--keys-only").strip() == ""

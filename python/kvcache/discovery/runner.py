@@ -16,6 +16,7 @@ from kvcache.discovery.client import EtcdClient
 from kvcache.discovery.feed import RegistryFeed
 from kvcache.discovery.keys import Namespace
 from kvcache.discovery.mirror import EtcdMirror
+from kvcache.discovery.replica import Replica
 from kvcache.discovery.tender import RegistryTender
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ __all__ = ["Discovery", "DiscoveryOptions"]
 
 _log = logging.getLogger("kvcache.discovery")
 
-_CLOSE_TIMEOUT_S: Final = 2.0
-"""Longer than freeing the replica's keys may take, shorter than what is left of the promised five seconds."""
+_CLOSE_TIMEOUT_S: Final = 1.7
+"""Longer than the second that freeing the replica's keys may take; with draining, within the promised five."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,9 @@ class DiscoveryOptions:
     role: Literal["replica", "observer"] = "replica"
     """An observer never writes to etcd and never stands for election."""
     advertised: str | None = None
-    """What etcd shows of this replica, `host:port`; None is for whoever serves to fill in."""
+    """The HTTP address by which others know this replica, `host:port`. Without one it is an observer."""
+    dialled: str | None = None
+    """What engines dial when this replica is master, `host:port`; the HTTP address where it is None."""
 
 
 class Discovery:
@@ -65,6 +68,8 @@ class Discovery:
         self.feed = RegistryFeed(registry, options.namespace)
         # One for good: what it holds is what the registry was told, whatever else has to start anew.
         self.mirror = EtcdMirror(self._client, *options.namespace.watched_range, self)
+        self.replica = self._new_replica()
+        """This service's own keys in etcd, and its part in the election; None for an observer."""
         self._background = Background("kvcache-discovery", self._main, self._client.aclose)
 
     def start(self) -> None:
@@ -86,6 +91,8 @@ class Discovery:
     def on_events(self, events: Sequence[MirrorEvent]) -> None:
         """Bring what changed into the registry."""
         self.feed.on_events(events)
+        if self.replica is not None:
+            self.replica.on_events(events)
 
     def on_status(self, status: MirrorStatus) -> None:
         """Say when etcd is lost and when it is back."""
@@ -100,6 +107,21 @@ class Discovery:
             group.create_task(RegistryTender(self._registry).run())
             if self._follower is not None:
                 group.create_task(self._refresh(self._follower))
+            if self.replica is not None:
+                group.create_task(self.replica.run())
+
+    def _new_replica(self) -> Replica | None:
+        options = self._options
+        if options.role == "observer" or options.advertised is None:
+            return None
+        return Replica(
+            self._client,
+            self.mirror,
+            options.namespace,
+            self._registry,
+            name=options.advertised,
+            advertised=options.dialled or options.advertised,
+        )
 
     async def _refresh(self, follower: StreamFollower) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from itertools import product
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from kvcache.registry.model import InstanceType, State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kvcache.discovery.replica import Replica
     from kvcache.discovery.runner import Discovery
     from kvcache.service import Service
 
@@ -106,3 +108,20 @@ def etcd_families(discovery: Discovery | None) -> Iterator[Metric]:
     for what, count in feed.ignored.items():
         ignored.add_metric([what], count)
     yield ignored
+    if discovery.replica is not None:
+        yield from _replica_families(discovery.replica)
+
+
+def _replica_families(replica: Replica) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "kvcache_etcd_is_master",
+        "1 while this replica is master, and no other can be.",
+        value=float(replica.is_master()),
+    )
+    counters, uploads = replica.counters, replica.upload_counters
+    for name, value in dataclasses.asdict(counters).items():
+        text = f"Of this replica: {name.removesuffix('_total').replace('_', ' ')}."
+        yield CounterMetricFamily(f"kvcache_etcd_replica_{name}", text, value=value)
+    for name, value in dataclasses.asdict(uploads).items():
+        text = f"As master: {name.removesuffix('_total').replace('_', ' ')}."
+        yield CounterMetricFamily(f"kvcache_etcd_upload_{name}", text, value=value)

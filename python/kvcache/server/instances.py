@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections import Counter
@@ -37,7 +38,7 @@ def instances_router(service: Service) -> APIRouter:
             _row(instance, now_s, streams[name], exclusions.get(name, ""))
             for name, instance in service.registry.snapshot().instances.items()
         ]
-        body = {"instances": rows, "etcd": _etcd(service)}
+        body = {"instances": rows, "etcd": _etcd(service), "replica": _replica(service)}
         return Response(json.dumps(body), media_type="application/json")
 
     return router
@@ -83,3 +84,10 @@ def _etcd(service: Service) -> dict[str, Any] | None:
         "revision": status.revision,
         "since_unix_s": status.since_unix_s,
     }
+
+
+def _replica(service: Service) -> dict[str, Any] | None:
+    """Tell the service's own part among its replicas; None without etcd and for an observer."""
+    if service.discovery is None or service.discovery.replica is None:
+        return None
+    return dataclasses.asdict(service.discovery.replica.status)
