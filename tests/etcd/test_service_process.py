@@ -18,7 +18,7 @@ from registered import BLOCK, Registered, eventually, prompt
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from etcd_server import Etcd
+    from etcd_server import Certificates, Etcd
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kv_events_discovery_config.json"
 PROMPT = prompt(1, 4)
@@ -91,6 +91,14 @@ def test_discovery_alone_from_start_to_end(etcd: Etcd) -> None:
         assert row["load"]["waiting_requests_num"] == 2
         assert body["etcd"]["connected"] is True
         assert served.get("/ready")["etcd"] == "connected"
+        shown = subprocess.run(
+            [sys.executable, "-m", "kvcache", "status", "--once", "--url", served.ready],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        assert "instances: 1, etcd: connected, this replica: " in shown
+        assert re.search(rf"{one.name} +PREFILL +PREFILL +ACTIVE +1 +1 +2 +50%", shown)
         assert "kvcache_etcd_connected 1.0" in served.get("/metrics")
         etcd.kill()
         eventually(lambda: served.get("/ready")["etcd"] == "disconnected", "etcd is lost")
@@ -157,3 +165,22 @@ def test_an_observer_takes_no_part(etcd: Etcd) -> None:
         assert served.get("/v1/internal/instances")["replica"] is None
         assert served.stop() == 0
     assert etcd.ctl("get", "", "--prefix", "--keys-only").strip() == ""
+
+
+def test_tls_and_a_client_certificate_by_flags(
+    new_etcd: Callable[..., Etcd], certificates: Certificates
+) -> None:
+    demanding = ("--client-cert-auth", f"--trusted-ca-file={certificates.ca}")
+    etcd = new_etcd(certificates=certificates, args=demanding).start()
+    flags = (
+        *("--etcd_cacert", str(certificates.ca)),
+        *("--etcd_cert", str(certificates.client_cert)),
+        *("--etcd_key", str(certificates.client_key)),
+    )
+    with serving(etcd, *flags) as served:
+        eventually(lambda: served.get("/ready")["etcd"] == "connected", "connected")
+        assert served.stop() == 0
+    with serving(etcd, *flags[:2]) as refused:
+        eventually(lambda: "not following etcd" in "".join(refused.lines), "refused")
+        assert refused.get("/ready")["etcd"] == "disconnected"
+        assert refused.stop() == 0

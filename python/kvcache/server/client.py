@@ -47,6 +47,10 @@ class Client:
         """The state of every stream."""
         return self._list("streams", "GET", "/v1/internal/streams")
 
+    def instances(self) -> dict[str, Any]:
+        """`instances`, and how `etcd` and the `replica` are, None where there is none."""
+        return self._ask("GET", "/v1/internal/instances", ("instances", "etcd", "replica"))
+
     def __enter__(self) -> Self:
         return self
 
@@ -56,6 +60,11 @@ class Client:
     def _list(
         self, field: str, method: str, path: str, body: dict[str, Any] | None = None
     ) -> list[dict[str, Any]]:
+        return list(self._ask(method, path, (field,), body)[field])
+
+    def _ask(
+        self, method: str, path: str, fields: Sequence[str], body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         try:
             response = self._http.request(method, path, json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -64,7 +73,7 @@ class Client:
         try:
             answer = response.json()
             if response.is_success:
-                return list(answer[field])
+                return {field: answer[field] for field in fields}
             reason = str(answer["error"])
         except (ValueError, KeyError, TypeError) as error:
             raise ServiceError(
@@ -134,19 +143,59 @@ def status_table(streams: Sequence[dict[str, Any]]) -> str:
     return f"streams: {len(streams)}, synchronized: {synchronized}\n{_table(head, rows)}"
 
 
+def instance_table(answer: dict[str, Any]) -> str:
+    """One line an instance, and how etcd is followed; empty for a service without etcd."""
+    etcd, replica = answer["etcd"], answer["replica"]
+    if etcd is None:
+        return ""
+    rows = [
+        (
+            _printable(one["instance_name"]),
+            str(one["type"]),
+            str(one["role"]),
+            str(one["state"]),
+            str(one["dp_size"]),
+            str(one["streams"]),
+            *_load_cells(one["load"]),
+            _printable(one["excluded"]) or "-",
+        )
+        for one in answer["instances"]
+    ]
+    head = ("INSTANCE", "TYPE", "ROLE", "STATE", "RANKS", "STREAMS", "WAITING", "CACHE", "EXCLUDED")
+    world = "connected" if etcd["connected"] else f"disconnected ({_printable(etcd['error'])})"
+    part = (
+        "observer" if replica is None else f"{replica['role']}, master {replica['master'] or '-'}"
+    )
+    summary = f"instances: {len(rows)}, etcd: {world}, this replica: {_printable(part)}"
+    return f"{summary}\n{_table(head, rows) if rows else ''}\n"
+
+
+def _load_cells(load: dict[str, Any] | None) -> tuple[str, str]:
+    if load is None:
+        return "-", "-"
+    if load["fault"]:
+        return "illegal", "illegal"
+    return str(load["waiting_requests_num"]), f"{load['gpu_cache_usage_perc']:.0%}"
+
+
+def status_text(client: Client) -> str:
+    """Everything that `kvcache status` shows. Raises `ServiceError`."""
+    return instance_table(client.instances()) + status_table(client.streams())
+
+
 def watch_status(client: Client, interval_seconds: float | None) -> None:
     """Prints the status table, and again every interval until interrupted; once when None.
 
     On a terminal the table stays in place. Raises `ServiceError` when the first look fails;
     later failures are shown, since a service that restarts is worth watching.
     """
-    text = status_table(client.streams())
+    text = status_text(client)
     while interval_seconds is not None:
         sys.stdout.write(f"{_CLEAR_SCREEN if sys.stdout.isatty() else ''}{text}\n")
         sys.stdout.flush()
         time.sleep(interval_seconds)
         try:
-            text = status_table(client.streams())
+            text = status_text(client)
         except ServiceError as error:
             text = str(error)
     sys.stdout.write(f"{text}\n")
