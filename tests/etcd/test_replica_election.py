@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from etcd_server import Etcd
 
 A, B, C = "127.0.0.1:9000", "127.0.0.1:9100", "127.0.0.1:9200"
-EXPIRY_TICK_S = 0.5
-"""etcd looks for lapsed leases this often."""
 HAND_OVER_S = LEASE_TTL_S + 1
+"""etcd itself looks for lapsed leases every half second."""
 
 
 def value(etcd: Etcd, key: bytes) -> str:
