@@ -50,10 +50,10 @@ test-python: build | system-tests
 test: check test-rust test-python bench-smoke
 
 # Figures need a quiet machine; the smoke mode only proves that the benchmarks run.
-bench: build
+bench: build | system-tests
 	$(BIN)/python bench/report.py
 
-bench-smoke: build
+bench-smoke: build | system-tests
 	$(BIN)/python bench/report.py --smoke
 
 # libFuzzer with coverage and AddressSanitizer, without needing cargo-fuzz to be installed.

@@ -162,6 +162,31 @@ def large_sections(records: Records) -> Iterator[tuple[str, str]]:
         yield f"Updates, {size}", table(large, UPDATES, entries=entries)
 
 
+def followed(records: Records) -> str:
+    """What following etcd takes, with the size of the world it was measured in."""
+    (found,) = select(records, "discovery")
+    figures, memory = found.figures, found.figures["resident_mb"]
+    rows = (
+        (f"list of {found.entries} registrations, and their streams planned", "listed_s", "s", 1),
+        ("changes a second", "changes_per_second", "", 1),
+        ("CPU a change, planning included", "cpu_us_a_change", "µs", 1),
+        ("from put to followed, p50 (compared every 50 ms)", "delay_p50_ms", "ms", 1),
+        ("from put to followed, p99", "delay_p99_ms", "ms", 1),
+        ("changes that were seen in time", "changes_seen_share", "%", 100),
+    )
+    lines = [
+        [title, f"{number(figures[key] * scale)} {unit}".strip()]
+        for title, key, unit, scale in rows
+    ]
+    lines.append(
+        [
+            f"resident before {figures['flaps']} lease flaps, after a tenth, after all",
+            f"{memory[0]} MB, {memory[1]} MB, {memory[-1]} MB",
+        ]
+    )
+    return grid(["following etcd", ""], lines)
+
+
 def sections(records: Records) -> list[tuple[str, str]]:
     """(heading, table) of everything that was measured."""
     found = [*main_sections(records), *large_sections(records)]
@@ -169,6 +194,8 @@ def sections(records: Records) -> list[tuple[str, str]]:
         found.append(("From Python", table(records, PYTHON)))
     if any(record.variant == "criterion" for record in records):
         found.append(("Single operations of the core, by criterion", operations(records)))
+    if select(records, "discovery"):
+        found.append(("Discovery", followed(records)))
     if promised := list(goals.rows(records)):
         found.append(("Goals", grid(goals.HEADER, promised)))
     return found
