@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kvcache.config import DiscoveryConfig
-from kvcache.discovery.plan import Plan, PlannedStream, plan
+from kvcache.discovery.plan import Plan, PlannedStream, plan, shape_of
 from kvcache.endpoint import parse_endpoint
 from kvcache.registry.model import Instance, InstanceType, Registration, Role, State
 from kvcache.registry.snapshot import RegistrySnapshot
@@ -320,6 +321,24 @@ def test_whatever_is_registered(
     assert sorted(places) == sorted(by_name)
     assert all(result.reason(name) for name in places if name not in sizes)
     assert not any(result.reason(name) for name in sizes)
+
+
+@PATIENT
+@given(INSTANCES, CONFIGS, st.integers(1, 16), st.randoms(use_true_random=False))
+def test_new_processes_at_old_names_need_no_new_plan(
+    instances: list[Instance], config: DiscoveryConfig, limit: int, rng: random.Random
+) -> None:
+    renewed = [
+        replace(one, registration=replace(one.registration, incarnation_id="i2"), since_s=9.0)
+        if rng.random() < 0.5
+        else one
+        for one in instances
+    ]
+    before = planned(*instances, config=config, max_streams=limit)
+    snapshot = RegistrySnapshot(2, MappingProxyType({one.name: one for one in renewed}))
+    rows = MappingProxyType({one.name: one for one in instances})
+    assert shape_of(snapshot) == shape_of(RegistrySnapshot(1, rows))
+    assert before.identified(snapshot) == plan(snapshot, config, limit)
 
 
 @PATIENT

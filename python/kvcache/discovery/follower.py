@@ -12,15 +12,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kvcache._core import StreamSpec
-from kvcache.discovery.plan import Plan, plan
+from kvcache.discovery.plan import Plan, plan, shape_of
 from kvcache.registry.shown import shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kvcache.config import DiscoveryConfig
-    from kvcache.discovery.plan import PlannedStream
+    from kvcache.discovery.plan import PlannedStream, Shape
     from kvcache.registry.registry import Registry
+    from kvcache.registry.snapshot import RegistrySnapshot
 
 __all__ = ["StreamFollower", "StreamSet"]
 
@@ -53,6 +54,7 @@ class StreamFollower:
         self._version = -1
         self._followed: tuple[PlannedStream, ...] = ()
         self._plan = _NOTHING
+        self._shape: Shape = []
 
     @property
     def plan(self) -> Plan:
@@ -64,13 +66,21 @@ class StreamFollower:
         snapshot = self._registry.snapshot()
         if snapshot.version == self._version:
             return
-        wanted = plan(snapshot, self._config, self._max_streams)
+        shape = shape_of(snapshot)
+        wanted = self._planned(snapshot, shape)
         specs, refused = self._specs(wanted.streams)
         wanted = wanted.without(refused)
         if wanted.streams != self._followed:
             self._follow(wanted.streams, specs)
         self._tell(wanted.exclusions)
-        self._plan, self._followed, self._version = wanted, wanted.streams, snapshot.version
+        self._plan, self._followed = wanted, wanted.streams
+        self._shape, self._version = shape, snapshot.version
+
+    def _planned(self, snapshot: RegistrySnapshot, shape: Shape) -> Plan:
+        # In a large fleet most changes are loads and new processes at old names.
+        if shape == self._shape:
+            return self._plan.identified(snapshot)
+        return plan(snapshot, self._config, self._max_streams)
 
     def _follow(self, streams: tuple[PlannedStream, ...], specs: list[StreamSpec]) -> None:
         # With another number of ranks an instance serves otherwise than before: all of its streams retire, also

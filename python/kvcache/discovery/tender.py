@@ -27,7 +27,12 @@ class RegistryTender:
     def __init__(self, registry: Registry, clock: Callable[[], float] = time.monotonic) -> None:
         self._registry = registry
         self._clock = clock
-        self.probes_running = 0
+        self._running: dict[Probe, asyncio.Task[None]] = {}
+
+    @property
+    def probes_running(self) -> int:
+        """Probes that wait or are under way."""
+        return len(self._running)
 
     async def run(self) -> None:
         """Tick at every deadline and run every wanted probe, until cancelled."""
@@ -45,8 +50,9 @@ class RegistryTender:
                 while True:
                     changed.clear()
                     deadline = self._registry.tick(self._clock())
+                    self._drop_cancelled()
                     for probe in self._registry.take_probes():
-                        probes.create_task(self._probe(health, probe))
+                        self._running[probe] = probes.create_task(self._probe(health, probe))
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(self._left_s(deadline)):
                             await changed.wait()
@@ -56,10 +62,15 @@ class RegistryTender:
     def _left_s(self, deadline: float | None) -> float | None:
         return None if deadline is None else max(0.0, deadline - self._clock())
 
+    def _drop_cancelled(self) -> None:
+        """A fleet that flaps faster than it can be probed must not leave a queue of probes behind."""
+        for probe, task in self._running.items():
+            if not self._registry.wants_probe(probe.name, probe.generation):
+                task.cancel()
+
     async def _probe(self, health: HealthProbe, probe: Probe) -> None:
-        self.probes_running += 1
         try:
             healthy = await health.is_alive(probe.name)
         finally:
-            self.probes_running -= 1
+            del self._running[probe]
         self._registry.probe_finished(probe.name, probe.generation, healthy)

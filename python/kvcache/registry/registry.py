@@ -175,6 +175,12 @@ class Registry:
             self._probes.clear()
         return probes
 
+    def wants_probe(self, name: str, generation: int) -> bool:
+        """Whether the answer of this probe would count: it was taken, and not cancelled since."""
+        with self._lock:
+            record = self._records.get(name)
+            return record is not None and record.probe == generation
+
     def probe_finished(self, name: str, generation: int, healthy: bool) -> bool:
         """The answer of a probe; whether it counted, as its question was not cancelled."""
         with self._lock:
