@@ -18,6 +18,7 @@ __all__ = [
     "StreamSpec",
     "__version__",
     "block_keys",
+    "parse_route_request",
 ]
 
 __version__: str
@@ -168,6 +169,9 @@ class Conversation:
         """
     def block_keys(self) -> BlockKeys:
         """The keys of the full blocks so far, equal to `block_keys` of all tokens; later turns do not change them."""
+
+def parse_route_request(body: bytes) -> tuple[bytes, str | None, bool]:
+    """The token ids (little-endian uint32), the request id and whether to explain, of a request body. Raises `RequestError`."""
 
 def block_keys(token_ids: TokenIds, block_size: int = 128, hash_seed: int = 1024) -> BlockKeys:
     """Hashes a prompt's full blocks. Raises `TokenIdsError`; `ValueError` for a block size of 0."""

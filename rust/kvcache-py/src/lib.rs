@@ -9,6 +9,7 @@ mod errors;
 mod matches;
 mod prefix_index;
 mod prompt;
+mod route_request;
 mod stream_names;
 mod stream_spec;
 mod tokens;
@@ -30,6 +31,8 @@ mod _core {
     use crate::matches::{PyMatch, PyMatches};
     #[pymodule_export]
     use crate::prefix_index::PyPrefixIndex;
+    #[pymodule_export]
+    use crate::route_request::parse_route_request;
     #[pymodule_export]
     use crate::stream_spec::PyStreamSpec;
 

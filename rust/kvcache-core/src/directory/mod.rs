@@ -3,6 +3,7 @@
 //! The public surface of the crate. Holds one index for each way of naming blocks; usually there is one.
 
 mod answer;
+mod cursor;
 mod digits;
 #[expect(
     clippy::module_inception,
@@ -15,4 +16,4 @@ mod stream_views;
 
 pub use answer::matches_json;
 pub use directory::{Directory, DirectoryError, StreamChanges, StreamInfo, StreamSpec};
-pub use request::{QueryRequest, RequestError};
+pub use request::{QueryRequest, RequestError, RouteRequest};

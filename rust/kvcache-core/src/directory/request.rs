@@ -1,9 +1,9 @@
-//! A query's HTTP body, parsed strictly and straight to token ids.
+//! Bodies of HTTP requests, parsed strictly and straight to token ids.
 //!
 //! Invariant: what is accepted is one JSON object with exactly the known fields, each once, and every id an integer in
 //! 0 … 2^32−1. Nothing is rounded, clamped or guessed. Allocates what the bytes present justify.
 
-use super::digits;
+use super::cursor::Cursor;
 
 /// `{"token_ids": […]}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub enum RequestError {
     #[error("unknown field: {0}")]
     UnknownField(String),
     /// A field given twice.
-    #[error("the field token_ids is given twice")]
-    DuplicateField,
+    #[error("the field {0} is given twice")]
+    DuplicateField(&'static str),
     /// `token_ids` is not a list.
     #[error("token_ids must be a list of integers")]
     NotAList,
@@ -46,6 +46,12 @@ pub enum RequestError {
         /// The beginning of what stood there.
         value: String,
     },
+    /// `request_id` is not a name.
+    #[error("request_id must be a string of 1 to {MAX_REQUEST_ID_CHARS} characters")]
+    RequestId,
+    /// `explain` is not true or false.
+    #[error("explain must be true or false")]
+    Explain,
 }
 
 impl RequestError {
@@ -57,10 +63,23 @@ impl RequestError {
             Self::NotAnObject => "not_an_object",
             Self::MissingField => "missing_field",
             Self::UnknownField(_) => "unknown_field",
-            Self::DuplicateField => "duplicate_field",
+            Self::DuplicateField(_) => "duplicate_field",
             Self::NotAList | Self::TokenId { .. } => "invalid_token_ids",
+            Self::RequestId => "invalid_request_id",
+            Self::Explain => "invalid_explain",
         }
     }
+}
+
+/// `{"token_ids": […], "request_id": "…", "explain": true}`; all but the first may be absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteRequest {
+    /// The prompt.
+    pub token_ids: Vec<u32>,
+    /// What the caller calls the request.
+    pub request_id: Option<String>,
+    /// Whether those that cannot be chosen are wanted too.
+    pub explain: bool,
 }
 
 impl QueryRequest {
@@ -69,231 +88,114 @@ impl QueryRequest {
     /// # Errors
     /// See [`RequestError`].
     pub fn parse(body: &[u8]) -> Result<Self, RequestError> {
-        let mut cursor = Cursor { bytes: body, at: 0 };
-        cursor.space();
-        match cursor.peek() {
-            Some(b'{') => cursor.at += 1,
-            Some(_) => return Err(RequestError::NotAnObject),
-            None => return Err(cursor.json("nothing here")),
-        }
         let mut token_ids = None;
-        cursor.space();
-        if cursor.peek() == Some(b'}') {
-            cursor.at += 1;
-        } else {
-            loop {
-                let name = cursor.name()?;
-                if name != "token_ids" {
-                    return Err(RequestError::UnknownField(printable(name.as_bytes())));
-                }
-                if token_ids.is_some() {
-                    return Err(RequestError::DuplicateField);
-                }
-                cursor.expect(b':', "expected a colon")?;
-                token_ids = Some(cursor.token_ids()?);
-                cursor.space();
-                match cursor.next() {
-                    Some(b',') => {}
-                    Some(b'}') => break,
-                    _ => {
-                        return Err(cursor.json_before("expected a comma or the end of the object"));
-                    }
-                }
+        parse_fields(body, |name, cursor| {
+            if name != "token_ids" {
+                return Err(RequestError::UnknownField(printable(name.as_bytes())));
             }
-        }
-        cursor.space();
-        if cursor.peek().is_some() {
-            return Err(cursor.json("something follows the object"));
-        }
-        token_ids
-            .map(|token_ids| Self { token_ids })
-            .ok_or(RequestError::MissingField)
+            set(&mut token_ids, "token_ids", || cursor.token_ids())
+        })?;
+        let token_ids = token_ids.ok_or(RequestError::MissingField)?;
+        Ok(Self { token_ids })
     }
 }
 
-struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
+impl RouteRequest {
+    /// Parses a body.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn parse(body: &[u8]) -> Result<Self, RequestError> {
+        let (mut token_ids, mut request_id, mut explain) = (None, None, None);
+        parse_fields(body, |name, cursor| match name {
+            "token_ids" => set(&mut token_ids, "token_ids", || cursor.token_ids()),
+            "request_id" => set(&mut request_id, "request_id", || request_id_of(cursor)),
+            "explain" => set(&mut explain, "explain", || flag(cursor)),
+            _ => Err(RequestError::UnknownField(printable(name.as_bytes()))),
+        })?;
+        Ok(Self {
+            token_ids: token_ids.ok_or(RequestError::MissingField)?,
+            request_id,
+            explain: explain.unwrap_or_default(),
+        })
+    }
 }
 
-impl Cursor<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
-    }
+/// Longer names of requests than this are no names.
+const MAX_REQUEST_ID_CHARS: usize = 256;
 
-    fn next(&mut self) -> Option<u8> {
-        let byte = self.peek();
-        self.at += 1;
-        byte
+fn request_id_of(cursor: &mut Cursor<'_>) -> Result<String, RequestError> {
+    cursor.space();
+    if cursor.peek() != Some(b'"') {
+        return Err(RequestError::RequestId);
     }
-
-    fn json(&self, reason: &'static str) -> RequestError {
-        RequestError::Json {
-            reason,
-            offset: self.at.min(self.bytes.len()),
-        }
+    let text = cursor.string("expected a string")?;
+    if text.is_empty() || text.chars().nth(MAX_REQUEST_ID_CHARS).is_some() {
+        return Err(RequestError::RequestId);
     }
+    Ok(text)
+}
 
-    fn json_before(&self, reason: &'static str) -> RequestError {
-        RequestError::Json {
-            reason,
-            offset: self.at.saturating_sub(1).min(self.bytes.len()),
-        }
+fn flag(cursor: &mut Cursor<'_>) -> Result<bool, RequestError> {
+    cursor.space();
+    if cursor.takes(b"true") {
+        Ok(true)
+    } else if cursor.takes(b"false") {
+        Ok(false)
+    } else {
+        Err(RequestError::Explain)
     }
+}
 
-    fn space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
-        }
+fn set<T>(
+    place: &mut Option<T>,
+    name: &'static str,
+    read: impl FnOnce() -> Result<T, RequestError>,
+) -> Result<(), RequestError> {
+    if place.is_some() {
+        return Err(RequestError::DuplicateField(name));
     }
+    *place = Some(read()?);
+    Ok(())
+}
 
-    fn expect(&mut self, byte: u8, reason: &'static str) -> Result<(), RequestError> {
-        self.space();
-        if self.peek() == Some(byte) {
-            self.at += 1;
-            Ok(())
-        } else {
-            Err(self.json(reason))
-        }
+/// One object and nothing else; `read` takes each field's value.
+fn parse_fields(
+    body: &[u8],
+    mut read: impl FnMut(&str, &mut Cursor<'_>) -> Result<(), RequestError>,
+) -> Result<(), RequestError> {
+    let mut cursor = Cursor::new(body);
+    cursor.space();
+    match cursor.peek() {
+        Some(b'{') => drop(cursor.next()),
+        Some(_) => return Err(RequestError::NotAnObject),
+        None => return Err(cursor.json("nothing here")),
     }
-
-    /// A field's name. Escapes are decoded: JSON lets any character be written as one.
-    fn name(&mut self) -> Result<String, RequestError> {
-        self.expect(b'"', "expected a field name")?;
-        let mut name = Vec::new();
+    cursor.space();
+    if !cursor.takes(b"}") {
         loop {
-            match self.next() {
-                Some(b'"') => break,
-                Some(b'\\') => self.escape(&mut name)?,
-                Some(byte) if byte >= 0x20 => name.push(byte),
-                _ => return Err(self.json_before("unfinished string")),
-            }
-        }
-        String::from_utf8(name).map_err(|_| self.json("a string that is not UTF-8"))
-    }
-
-    fn escape(&mut self, into: &mut Vec<u8>) -> Result<(), RequestError> {
-        let plain = match self.next() {
-            Some(byte @ (b'"' | b'\\' | b'/')) => byte,
-            Some(b'b') => 8,
-            Some(b'f') => 12,
-            Some(b'n') => b'\n',
-            Some(b'r') => b'\r',
-            Some(b't') => b'\t',
-            Some(b'u') => {
-                let digits = self
-                    .bytes
-                    .get(self.at..self.at + 4)
-                    .and_then(|d| std::str::from_utf8(d).ok());
-                let code = digits
-                    .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
-                    .and_then(|digits| u32::from_str_radix(digits, 16).ok())
-                    .ok_or_else(|| self.json("bad escape"))?;
-                self.at += 4;
-                // No known name needs more; half a surrogate pair only has to differ from one.
-                let character = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
-                into.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-                return Ok(());
-            }
-            _ => return Err(self.json_before("bad escape")),
-        };
-        into.push(plain);
-        Ok(())
-    }
-
-    fn token_ids(&mut self) -> Result<Vec<u32>, RequestError> {
-        self.space();
-        if self.peek() != Some(b'[') {
-            return Err(if self.peek().is_some() {
-                RequestError::NotAList
-            } else {
-                self.json("nothing here")
-            });
-        }
-        self.at += 1;
-        // Two bytes an entry at least; most have five or more.
-        let mut ids = Vec::with_capacity((self.bytes.len() - self.at) / 4);
-        self.space();
-        if self.peek() == Some(b']') {
-            self.at += 1;
-            return Ok(ids);
-        }
-        loop {
-            self.space();
-            ids.push(self.token_id(ids.len())?);
-            match self.next() {
+            let name = cursor.name()?;
+            cursor.expect(b':', "expected a colon")?;
+            read(&name, &mut cursor)?;
+            cursor.space();
+            match cursor.next() {
                 Some(b',') => {}
-                Some(b']') => return Ok(ids),
-                Some(b' ' | b'\t' | b'\n' | b'\r') => {
-                    self.space();
-                    match self.next() {
-                        Some(b',') => {}
-                        Some(b']') => return Ok(ids),
-                        _ => {
-                            return Err(self.json_before("expected a comma or the end of the list"));
-                        }
-                    }
-                }
-                None => return Err(self.json_before("unfinished list")),
-                Some(_) => return Err(self.not_a_token_id(ids.len() - 1)),
-            }
-        }
-    }
-
-    /// Digits without a leading zero. Leaves the cursor behind the last one.
-    fn token_id(&mut self, index: usize) -> Result<u32, RequestError> {
-        let start = self.at;
-        let (value, digits) = digits::leading(self.bytes.get(start..).unwrap_or_default());
-        self.at += digits;
-        let mut value = u64::from(value);
-        if digits == 0 || digits == digits::MOST {
-            while let Some(digit @ b'0'..=b'9') = self.peek() {
-                value = value * 10 + u64::from(digit - b'0');
-                self.at += 1;
-                if self.at - start > 10 {
-                    return Err(self.not_a_token_id(index));
+                Some(b'}') => break,
+                _ => {
+                    return Err(cursor.json_before("expected a comma or the end of the object"));
                 }
             }
         }
-        let digits = self.at - start;
-        if digits == 0 {
-            if self.peek().is_none() {
-                return Err(self.json("unfinished list"));
-            }
-            return Err(self.not_a_token_id(index));
-        }
-        if digits > 1 && self.bytes[start] == b'0' {
-            return Err(RequestError::Json {
-                reason: "a number with a leading zero",
-                offset: start,
-            });
-        }
-        u32::try_from(value).map_err(|_| self.not_a_token_id(index))
     }
-
-    /// Shows the entry around the cursor, cut short.
-    fn not_a_token_id(&self, index: usize) -> RequestError {
-        let ends = |byte: &u8| matches!(byte, b',' | b' ' | b'\t' | b'\n' | b'\r');
-        let at = self.at.min(self.bytes.len());
-        let start = self.bytes[..at]
-            .iter()
-            .rposition(|byte| ends(byte) || *byte == b'[')
-            .map_or(0, |p| p + 1);
-        let rest = &self.bytes[start..];
-        let end = rest
-            .iter()
-            .skip(1)
-            .position(|byte| ends(byte) || *byte == b']')
-            .map_or(rest.len(), |p| p + 1);
-        RequestError::TokenId {
-            index,
-            value: printable(&rest[..end]),
-        }
+    cursor.space();
+    if cursor.peek().is_some() {
+        return Err(cursor.json("something follows the object"));
     }
+    Ok(())
 }
 
 /// At most 40 characters of what a caller sent, fit for an error message.
-fn printable(bytes: &[u8]) -> String {
+pub(super) fn printable(bytes: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(bytes).chars().take(40).collect();
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
@@ -431,5 +333,54 @@ mod tests {
             mutated.truncate(rng.usize(..=mutated.len()));
             let _ = QueryRequest::parse(&mutated);
         }
+    }
+
+    fn route(body: &str) -> Result<RouteRequest, &'static str> {
+        RouteRequest::parse(body.as_bytes()).map_err(|error| error.code())
+    }
+
+    #[test]
+    fn a_route_may_name_itself_and_ask_why() {
+        let plain = RouteRequest {
+            token_ids: vec![1, 2],
+            ..RouteRequest::default()
+        };
+        assert_eq!(route(r#"{"token_ids":[1,2]}"#), Ok(plain.clone()));
+        let full = RouteRequest {
+            request_id: Some("a \u{1f600}\u{fffd}b".to_owned()),
+            explain: true,
+            ..plain
+        };
+        let body = r#"{"explain" : true , "request_id":"a \ud83d\ude00\ud83db","token_ids":[1,2]}"#;
+        assert_eq!(route(body), Ok(full));
+    }
+
+    #[test]
+    fn what_is_no_route_says_why() {
+        for (body, code) in [
+            (r#"{"explain":true}"#, "missing_field"),
+            (r#"{"token_ids":[],"explain":1}"#, "invalid_explain"),
+            (r#"{"token_ids":[],"explain":truest}"#, "invalid_json"),
+            (
+                r#"{"token_ids":[],"explain":true,"explain":true}"#,
+                "duplicate_field",
+            ),
+            (
+                r#"{"token_ids":[],"request_id":null}"#,
+                "invalid_request_id",
+            ),
+            (r#"{"token_ids":[],"request_id":""}"#, "invalid_request_id"),
+            (
+                r#"{"token_ids":[],"request_id":"\ud83d\uzzzz"}"#,
+                "invalid_json",
+            ),
+            (r#"{"token_ids":[],"request_id":"a"#, "invalid_json"),
+            (r#"{"token_ids":[1.5]}"#, "invalid_token_ids"),
+            (r#"{"token_ids":[],"priority":1}"#, "unknown_field"),
+        ] {
+            assert_eq!(route(body), Err(code), "{body}");
+        }
+        let long = format!(r#"{{"token_ids":[],"request_id":"{}"}}"#, "x".repeat(257));
+        assert_eq!(route(&long), Err("invalid_request_id"));
     }
 }

@@ -1,0 +1,24 @@
+//! `parse_route_request`.
+
+use kvcache_core::directory::RouteRequest;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors;
+
+/// The token ids (little-endian uint32), the request id and whether to explain, of a body. Raises `RequestError`.
+#[pyfunction]
+pub(crate) fn parse_route_request<'py>(
+    py: Python<'py>,
+    body: &[u8],
+) -> PyResult<(Bound<'py, PyBytes>, Option<String>, bool)> {
+    let parsed = py.detach(|| RouteRequest::parse(body));
+    let request = parsed.map_err(|error| errors::request(&error))?;
+    let token_ids = PyBytes::new_with(py, request.token_ids.len() * 4, |bytes| {
+        for (place, token) in bytes.chunks_exact_mut(4).zip(&request.token_ids) {
+            place.copy_from_slice(&token.to_le_bytes());
+        }
+        Ok(())
+    })?;
+    Ok((token_ids, request.request_id, request.explain))
+}
