@@ -29,6 +29,7 @@ PYTHON_ARROWS: dict[str, set[str]] = {
     "directory": {"_core", "config", "exceptions"},
     "registry": {"endpoint", "exceptions"},
     "discovery": {"_core", "config", "endpoint", "exceptions", "registry"},
+    "routing": {"_core", "exceptions", "registry", "types"},
     "service": {"config", "directory", "discovery", "exceptions", "registry", "types"},
     "metrics": {"discovery", "exceptions", "registry", "service", "types"},
     "server": {

@@ -1,7 +1,7 @@
 """A live directory of the KV-cache blocks that LLM inference engines hold.
 
 `Directory` follows engines and answers who holds how much of a prompt; `PrefixIndex` is the
-index alone, without network. The HTTP service and the CLI are extras: `kvcache[server]`.
+index alone, without network. `Router` chooses instances by it. The HTTP service and the CLI are extras: `kvcache[server]`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,37 @@ from kvcache.exceptions import (
     ConfigError,
     ConfigFault,
     KvCacheError,
+    NoInstanceError,
     RequestError,
     StoreError,
     TokenIdsError,
     WaitTimeoutError,
 )
+from kvcache.registry.registry import Registry
+from kvcache.routing.cache_aware import CacheAware
+from kvcache.routing.decision import Decision
+from kvcache.routing.round_robin import RoundRobin
+from kvcache.routing.router import Router
 
 __all__ = [
     "BlockKeys",
+    "CacheAware",
     "ClosedError",
     "ConfigError",
     "ConfigFault",
     "Conversation",
+    "Decision",
     "Directory",
     "KvCacheError",
     "KvEventsConfig",
     "Match",
     "Matches",
+    "NoInstanceError",
     "PrefixIndex",
+    "Registry",
     "RequestError",
+    "RoundRobin",
+    "Router",
     "StoreError",
     "StreamSpec",
     "TokenIdsError",

@@ -10,6 +10,7 @@ from kvcache.types import StreamName, StreamStatus, Tier, TokenIds
 
 __all__ = [
     "BlockKeys",
+    "CandidateCosts",
     "Conversation",
     "Directory",
     "Match",
@@ -19,6 +20,7 @@ __all__ = [
     "__version__",
     "block_keys",
     "parse_route_request",
+    "token_count",
 ]
 
 __version__: str
@@ -94,6 +96,9 @@ class Matches(Sequence[Match]):
     """
 
     @property
+    def token_count(self) -> int:
+        """Tokens of the prompt that was asked about; of `BlockKeys` those of its full blocks."""
+    @property
     def streams(self) -> tuple[tuple[str, int], ...]:
         """`(instance_name, dp_rank)` of each stream.
 
@@ -124,6 +129,33 @@ class Matches(Sequence[Match]):
     @overload
     def __getitem__(self, index: slice, /) -> list[Match]: ...
     def __iter__(self) -> Iterator[Match]: ...
+
+@final
+class CandidateCosts:
+    """Which candidates are the cheapest for a prompt: what a policy asks instead of computing for each in Python.
+
+    A candidate is a group of streams that serve as one. It costs `miss_weight * (1 - ratio) + base`, in f64 and in this
+    order, where `ratio` is the lowest of its streams' `(device + host_hit_weight * host_only) / prompt tokens`, within 0
+    to 1; 0 without streams.
+    """
+
+    def __new__(
+        cls,
+        places: Sequence[Sequence[int]],
+        base_costs: Sequence[float],
+        *,
+        miss_weight: float,
+        host_hit_weight: float,
+    ) -> Self:
+        """`places` are where each candidate's streams are in `Matches.streams`. Raises `ValueError` for lengths that differ."""
+    def with_base_costs(self, base_costs: Sequence[float]) -> Self:
+        """The same candidates with other base costs. Raises `ValueError` unless there is one for each."""
+    def cheapest(self, matches: Matches) -> tuple[list[int], list[int], int]:
+        """Which cost the least, in order, and what is reused, in tokens: by each of those, and by whoever reuses the most.
+
+        Several when they cost exactly the same. Of a candidate's streams the one with the fewest tokens counts.
+        """
+    def __len__(self) -> int: ...
 
 @final
 class BlockKeys:
@@ -175,6 +207,9 @@ def parse_route_request(body: bytes) -> tuple[bytes, str | None, bool]:
 
 def block_keys(token_ids: TokenIds, block_size: int = 128, hash_seed: int = 1024) -> BlockKeys:
     """Hashes a prompt's full blocks. Raises `TokenIdsError`; `ValueError` for a block size of 0."""
+
+def token_count(token_ids: TokenIds | BlockKeys | Conversation) -> int:
+    """Tokens of a prompt as a query takes it; of `BlockKeys` those of its full blocks. Raises `TokenIdsError`."""
 
 @disjoint_base
 class PrefixIndex:

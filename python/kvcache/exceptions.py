@@ -5,6 +5,7 @@ KvCacheError
 ├── TokenIdsError      token ids of a wrong type, or outside 0 … 2^32-1
 ├── RequestError       an HTTP body that is not a valid request; carries a stable code
 ├── StoreError         blocks that cannot be stored: unknown parent, conflict, limit, shape
+├── NoInstanceError    no instance can serve a request; says of each why not
 ├── WaitTimeoutError   streams did not synchronize in time
 └── ClosedError        the directory was closed
 """
@@ -12,12 +13,18 @@ KvCacheError
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "ClosedError",
     "ConfigError",
     "ConfigFault",
     "KvCacheError",
+    "NoInstanceError",
     "RequestError",
     "StoreError",
     "TokenIdsError",
@@ -65,6 +72,26 @@ class RequestError(KvCacheError, ValueError):
 
 class StoreError(KvCacheError, ValueError):
     """Blocks that cannot be stored; the index is as it was before the call."""
+
+
+class NoInstanceError(KvCacheError):
+    """No instance can serve a request now; `excluded` has the reason of each, by name."""
+
+    def __init__(self, excluded: Mapping[str, str]) -> None:
+        self.excluded: Mapping[str, str] = MappingProxyType(dict(excluded))
+        super().__init__(f"no instance can serve: {_reasons(self.excluded)}")
+
+
+_MAX_REASONS: Final = 8
+
+
+def _reasons(excluded: Mapping[str, str]) -> str:
+    if not excluded:
+        return "none is registered"
+    reasons = [f"{name}: {reason}" for name, reason in list(excluded.items())[:_MAX_REASONS]]
+    if len(excluded) > _MAX_REASONS:
+        reasons.append(f"and {len(excluded) - _MAX_REASONS} more")
+    return "; ".join(reasons)
 
 
 class WaitTimeoutError(KvCacheError, TimeoutError):

@@ -214,6 +214,10 @@ class Registry:
 
     # --- what readers see --------------------------------------------------------------------------
 
+    def now_s(self) -> float:
+        """The time now, of the clock by which reports and states are timed."""
+        return self._clock()
+
     def snapshot(self) -> RegistrySnapshot:
         """The instances now. Takes no lock when nothing changed since the last call."""
         current = self._cache.current

@@ -17,13 +17,15 @@ pub(crate) struct PyConversation {
 }
 
 impl PyConversation {
-    /// Hands the keys over as they are now; they do not change meanwhile.
+    /// Hands the keys over as they are now, and says of how many tokens; they do not change meanwhile.
     pub(crate) fn ask<T: Send>(
         &self,
         py: Python<'_>,
         by_keys: impl FnOnce(&BlockKeys) -> T + Send,
-    ) -> T {
-        py.detach(|| self.read(|conversation| by_keys(conversation.keys())))
+    ) -> (T, usize) {
+        py.detach(|| {
+            self.read(|conversation| (by_keys(conversation.keys()), conversation.token_count()))
+        })
     }
 
     fn read<T>(&self, read: impl FnOnce(&Conversation) -> T) -> T {

@@ -65,14 +65,14 @@ impl PyDirectory {
 
     /// Who holds how much of a prompt. Raises `TokenIdsError`, `ClosedError`.
     fn query(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<PyMatches> {
-        let matches = ask(
+        let (matches, token_count) = ask(
             py,
             token_ids,
             |tokens| self.directory.query(tokens),
             |keys| self.directory.query_keys(keys),
         )?;
         let matches = matches.map_err(|error| errors::directory(&error))?;
-        Ok(PyMatches::new(matches, &self.names))
+        Ok(PyMatches::new(matches, token_count, &self.names))
     }
 
     /// Answers a request body `{"token_ids":[…]}` with the response body. Raises `RequestError`.

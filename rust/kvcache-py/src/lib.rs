@@ -3,6 +3,7 @@
 //! Extract, detach, convert; no decisions here. A file for each Python type, named as the core's.
 
 mod block_keys;
+mod candidate_costs;
 mod conversation;
 mod directory;
 mod errors;
@@ -24,6 +25,8 @@ mod _core {
     #[pymodule_export]
     use crate::block_keys::{PyBlockKeys, block_keys};
     #[pymodule_export]
+    use crate::candidate_costs::PyCandidateCosts;
+    #[pymodule_export]
     use crate::conversation::PyConversation;
     #[pymodule_export]
     use crate::directory::PyDirectory;
@@ -31,6 +34,8 @@ mod _core {
     use crate::matches::{PyMatch, PyMatches};
     #[pymodule_export]
     use crate::prefix_index::PyPrefixIndex;
+    #[pymodule_export]
+    use crate::prompt::token_count;
     #[pymodule_export]
     use crate::route_request::parse_route_request;
     #[pymodule_export]

@@ -91,14 +91,16 @@ impl PyMatch {
 /// One `Match` a stream, by instance name, then rank; built when asked for.
 #[pyclass(frozen, sequence, name = "Matches", module = "kvcache._core")]
 pub(crate) struct PyMatches {
-    matches: Matches,
+    pub(crate) matches: Matches,
+    pub(crate) token_count: usize,
     names: StreamNames,
 }
 
 impl PyMatches {
-    pub(crate) fn new(matches: Matches, names: &StreamNames) -> Self {
+    pub(crate) fn new(matches: Matches, token_count: usize, names: &StreamNames) -> Self {
         Self {
             matches,
+            token_count,
             names: names.clone(),
         }
     }
@@ -113,6 +115,12 @@ impl PyMatches {
 
 #[pymethods]
 impl PyMatches {
+    /// Tokens of the prompt.
+    #[getter]
+    fn token_count(&self) -> usize {
+        self.token_count
+    }
+
     /// `(instance_name, dp_rank)` a stream.
     #[getter]
     fn streams(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {

@@ -178,14 +178,14 @@ impl PyPrefixIndex {
 
     /// Who holds how much of a prompt, given as token ids, `BlockKeys` or a `Conversation`.
     fn query(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<PyMatches> {
-        let matches = ask(
+        let (matches, token_count) = ask(
             py,
             token_ids,
             |tokens| Ok(self.index.query_tokens(tokens)),
             |keys| self.index.query_keys(keys),
         )?;
         let matches = matches.map_err(|error| errors::index(&error))?;
-        Ok(PyMatches::new(matches, &self.names))
+        Ok(PyMatches::new(matches, token_count, &self.names))
     }
 }
 

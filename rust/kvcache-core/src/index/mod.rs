@@ -7,6 +7,7 @@
 //! Knows nothing of wire formats, sockets or the state of a stream: it does what it is told.
 
 mod apply;
+mod costs;
 mod kept;
 mod ledger;
 mod names;
@@ -27,6 +28,7 @@ mod naive;
 #[cfg(test)]
 mod tests;
 
+pub use costs::{CandidateCosts, Cheapest};
 pub use ledger::{Counts, Origin};
 pub use prefix_index::{IndexError, PrefixIndex};
 pub use query::{Hit, Matches};

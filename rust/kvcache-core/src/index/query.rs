@@ -74,6 +74,15 @@ impl Matches {
         self.rows.as_ref()?.get(index)
     }
 
+    /// Tokens held on Device, and in Host only, of the stream at `index`; nothing where there is none.
+    #[must_use]
+    pub fn hit_tokens_at(&self, index: usize) -> (u32, u32) {
+        let count = self.counts.get(index);
+        count.map_or((0, 0), |count| {
+            (count.depth - count.host_only, count.host_only)
+        })
+    }
+
     /// Answers of several indexes as one, in the same order.
     #[must_use]
     pub fn merge(parts: impl IntoIterator<Item = Self>) -> Self {

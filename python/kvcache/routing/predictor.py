@@ -1,0 +1,79 @@
+"""`Predictor`: how long an instance takes, fitted to what it measured of itself (spec: SLO_AWARE).
+
+Needs numpy; imported only with the policy that predicts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcache.registry.model import Registration
+
+__all__ = ["Predictor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """Least squares over an instance's profiling data; without data everything takes no time.
+
+    A fit may fall below zero where nothing was measured; no time does.
+    """
+
+    ttft: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Milliseconds to the first token: constant, by prompt length, by its square."""
+    tpot: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Milliseconds of one output token: constant, by batch size, by the total length of the batch."""
+
+    @classmethod
+    def fit(cls, registration: Registration) -> Self:
+        """From what a process registered: `[length, ms]`, and `[average length, batch size, ms]`."""
+        return cls(
+            _fit(
+                [(1.0, length, length * length) for length, _ in registration.ttft_profiling_data],
+                [ms for _, ms in registration.ttft_profiling_data],
+            ),
+            _fit(
+                [
+                    (1.0, batch, batch * average)
+                    for average, batch, _ in registration.tpot_profiling_data
+                ],
+                [ms for *_, ms in registration.tpot_profiling_data],
+            ),
+        )
+
+    def ttft_ms(self, length: int) -> float:
+        """Time to the first token of a prompt of `length` tokens."""
+        constant, linear, square = self.ttft
+        return max(0.0, constant + linear * length + square * length * length)
+
+    def tpot_ms(self, batch_size: int, total_length: int) -> float:
+        """Time of one output token in a batch of requests that have `total_length` tokens together."""
+        constant, per_request, per_token = self.tpot
+        return max(0.0, constant + per_request * batch_size + per_token * total_length)
+
+
+def _fit(
+    rows: Sequence[tuple[float, float, float]], times_ms: Sequence[float]
+) -> tuple[float, float, float]:
+    if not rows:
+        return (0.0, 0.0, 0.0)
+    matrix = np.asarray(rows, dtype=np.float64)
+    # Columns of like size: lengths squared are millions of times as large as the constant, and their
+    # number would decide what counts as zero.
+    scale = np.abs(matrix).max(axis=0)
+    scale[scale == 0.0] = 1.0
+    try:
+        solved, *_ = np.linalg.lstsq(matrix / scale, np.asarray(times_ms, np.float64), rcond=None)
+    except np.linalg.LinAlgError:
+        return (0.0, 0.0, 0.0)
+    coefficients = solved / scale
+    if not np.isfinite(coefficients).all():
+        return (0.0, 0.0, 0.0)
+    constant, first, second = coefficients.tolist()
+    return (constant, first, second)

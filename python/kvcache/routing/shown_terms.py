@@ -1,0 +1,81 @@
+"""Makes the terms of candidates, for explanations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcache.routing.base import Terms
+from kvcache.routing.reuse import reuses
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvcache._core import Matches
+    from kvcache.routing.base import Candidates
+
+__all__ = ["decode_terms", "prefill_terms"]
+
+
+def prefill_terms(
+    candidates: Candidates,
+    matches: Matches | None,
+    host_hit_weight: float,
+    waiting: Sequence[int | None],
+    queue_costs: Sequence[float | None],
+) -> tuple[Terms, ...]:
+    """Of each prefill candidate, without a score."""
+    rows = zip(
+        candidates.prefill,
+        candidates.prefill_names,
+        reuses(candidates, matches, host_hit_weight),
+        waiting,
+        queue_costs,
+        strict=True,
+    )
+    return tuple(
+        Terms(
+            instance_name=name,
+            role="prefill",
+            kv_hit_ratio=reuse.ratio,
+            device_hit_tokens=reuse.device_hit_tokens,
+            host_only_hit_tokens=reuse.host_only_hit_tokens,
+            no_hits=_no_hits(candidates, matches, name, unsynchronized=reuse.unsynchronized),
+            waiting_requests_num=queue,
+            gpu_cache_usage_perc=one.report.load.gpu_cache_usage_perc if one.report else None,
+            queue_cost=cost,
+        )
+        for one, name, reuse, queue, cost in rows
+    )
+
+
+def decode_terms(
+    candidates: Candidates,
+    waiting: Sequence[int | None],
+    queue_costs: Sequence[float | None],
+    scores: Sequence[float | None],
+) -> tuple[Terms, ...]:
+    """Of each decode candidate."""
+    rows = zip(
+        candidates.decode, candidates.decode_names, waiting, queue_costs, scores, strict=True
+    )
+    return tuple(
+        Terms(
+            instance_name=name,
+            role="decode",
+            waiting_requests_num=queue,
+            gpu_cache_usage_perc=one.report.load.gpu_cache_usage_perc if one.report else None,
+            queue_cost=cost,
+            score=score,
+        )
+        for one, name, queue, cost, score in rows
+    )
+
+
+def _no_hits(
+    candidates: Candidates, matches: Matches | None, name: str, *, unsynchronized: bool
+) -> str:
+    if matches is None:
+        return "there is no index to ask"
+    if unsynchronized:
+        return "a rank is not synchronized"
+    return candidates.no_hits.get(name, "")
