@@ -30,13 +30,19 @@ PYTHON_ARROWS: dict[str, set[str]] = {
     "registry": {"endpoint", "exceptions"},
     "discovery": {"_core", "config", "endpoint", "exceptions", "registry"},
     "routing": {"_core", "exceptions", "registry", "types"},
-    "service": {"config", "directory", "discovery", "exceptions", "registry", "types"},
-    "metrics": {"discovery", "exceptions", "registry", "service", "types"},
+    "service": {
+        *("_core", "config", "directory", "discovery"),
+        *("exceptions", "registry", "routing", "types"),
+    },
+    "metrics": {"discovery", "exceptions", "registry", "routing", "service", "types"},
     "server": {
         *("_core", "config", "discovery", "exceptions", "metrics"),
-        *("registry", "service", "types"),
+        *("registry", "routing", "service", "types"),
     },
-    "cli": {"config", "demo", "directory", "discovery", "endpoint", "exceptions", "server"},
+    "cli": {
+        *("config", "demo", "directory", "discovery", "endpoint"),
+        *("exceptions", "routing", "server"),
+    },
     "testing": {"exceptions"},
 }
 

@@ -13,13 +13,17 @@ from kvcache.directory import Directory
 from kvcache.discovery.follower import StreamFollower
 from kvcache.exceptions import ConfigError, ConfigFault, KvCacheError
 from kvcache.registry.registry import Registry
+from kvcache.routing.round_robin import RoundRobin
+from kvcache.routing.router import Router
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from kvcache._core import BlockKeys, Conversation, Matches
     from kvcache.config import KvEventsConfig
     from kvcache.discovery.runner import Discovery, DiscoveryOptions
-    from kvcache.types import StreamStatus
+    from kvcache.routing.base import Policy
+    from kvcache.types import StreamStatus, TokenIds
 
 __all__ = ["DirectoryView", "IndexUnavailableError", "Service"]
 
@@ -28,6 +32,10 @@ _NO_CONFIGURATION = "the index is disabled: the service was started without --kv
 
 class DirectoryView(Protocol):
     """The part of a directory that the service needs; `kvcache.Directory` is one."""
+
+    def query(self, token_ids: TokenIds | BlockKeys | Conversation, /) -> Matches:
+        """Who holds how much of a prompt. Raises `ClosedError`."""
+        ...
 
     def query_json(self, body: bytes) -> bytes:
         """Answers a request body with a response body. Raises `RequestError`, `ClosedError`."""
@@ -60,21 +68,36 @@ class Service:
         registry: Registry | None = None,
         follower: StreamFollower | None = None,
         discovery: Discovery | None = None,
+        *,
+        policy: Policy | None = None,
+        shadow_policy: Policy | None = None,
     ) -> None:
         self._directory = directory
         self.registry = registry or Registry()
         """The instances; empty without etcd."""
+        self.router = Router(
+            directory, self.registry, policy or RoundRobin(), shadow_policy=shadow_policy
+        )
+        """Who serves a prompt."""
         self.follower = follower
         """What follows the instances' streams; None without `discovery` in the configuration."""
         self.discovery = discovery
         """What follows etcd; None without it."""
 
     @classmethod
-    def start(cls, config: KvEventsConfig | None, options: DiscoveryOptions | None = None) -> Self:
+    def start(
+        cls,
+        config: KvEventsConfig | None,
+        options: DiscoveryOptions | None = None,
+        *,
+        policy: Policy | None = None,
+        shadow_policy: Policy | None = None,
+    ) -> Self:
         """Starts to follow what `config` says; without one the index is disabled.
 
         With `options` it follows the instances in etcd, and their streams if `config` has
-        `discovery`. Raises `ConfigError` for what cannot be followed; `OSError` without threads.
+        `discovery`. Without a policy instances are chosen in turn. Raises `ConfigError` for what
+        cannot be followed; `OSError` without threads.
         """
         if options is None and config is not None and config.discovery is not None:
             raise ConfigError([ConfigFault("discovery", "needs to be told where etcd is")])
@@ -82,7 +105,7 @@ class Service:
         registry, follower = Registry(), None
         if directory is not None and config is not None and config.discovery is not None:
             follower = StreamFollower(registry, directory, config.discovery, config.max_streams)
-        service = cls(directory, registry, follower)
+        service = cls(directory, registry, follower, policy=policy, shadow_policy=shadow_policy)
         if options is not None:
             try:
                 service.discovery = _discovery(options, registry, follower, config)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from kvcache.testing import ReplayFault
 from registered import BLOCK, Registered, eventually, prompt
 
 if TYPE_CHECKING:
@@ -105,6 +106,41 @@ def test_discovery_alone_from_start_to_end(etcd: Etcd) -> None:
         assert served.get("/v1/internal/instances")["etcd"]["error"]
         assert device_hits() == [4 * BLOCK]
         assert served.stop() == 0
+
+
+def test_car_sends_a_prompt_to_who_holds_it(etcd: Etcd) -> None:
+    flags = ("--load_balance_policy", "CAR", "--shadow_policy", "RR")
+    with Registered(etcd) as one, Registered(etcd) as other, serving(etcd, *flags) as served:
+        for instance in (one, other):
+            instance.register()
+        decoder = Registered(etcd, kind="DECODE").register()
+        one.engines[0].prefill(PROMPT)
+
+        def route() -> dict[str, Any]:
+            for name in (one.name, other.name, decoder.name):
+                load = {"waiting_requests_num": 1, "gpu_cache_usage_perc": 0.5}
+                body = {"name": name, "incarnation_id": "i1", "load_metrics": load}
+                served.post("/v1/internal/heartbeat", body)
+            return dict(served.post("/v1/internal/route", {"token_ids": PROMPT}).json())
+
+        def ratios() -> dict[str, float]:
+            return {
+                terms["instance_name"]: terms["kv_hit_ratio"]
+                for terms in route().get("candidates", ())
+                if terms["role"] == "prefill"
+            }
+
+        eventually(lambda: ratios() == {one.name: 1.0, other.name: 0.0}, "the holder is known")
+        chosen = route()
+        assert (chosen["prefill"], chosen["decode"]) == (one.name, decoder.name)
+        # A new process at the old address counts for nothing, from the moment that it is known.
+        one.engines[0].faults.arm_replay(ReplayFault.HOLD, None)
+        one.register("i2")
+        load = {"waiting_requests_num": 1, "gpu_cache_usage_perc": 0.5}
+        beat = {"name": one.name, "incarnation_id": "i2", "load_metrics": load}
+        eventually(lambda: served.post("/v1/internal/heartbeat", beat).status_code == 200, "known")
+        terms = served.post("/v1/internal/route", {"token_ids": PROMPT}).json()["candidates"]
+        assert {one["kv_hit_ratio"] for one in terms} == {0.0}
 
 
 def test_secrets_are_in_no_log(new_etcd: Callable[..., Etcd]) -> None:

@@ -3,12 +3,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import App
 from kvcache.server.settings import ServerSettings
 from kvcache.service import Service
+from serving import App
 
 if TYPE_CHECKING:
-    from conftest import FakeDirectory
+    from serving import FakeDirectory
 
 TOKEN = "s3cret-Token"  # noqa: S105
 QUERY = "/v1/internal/kv-cache/query"

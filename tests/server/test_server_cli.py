@@ -11,9 +11,9 @@ from typing import NoReturn
 
 import httpx
 import pytest
-from conftest import DEADLINE_SECONDS, Process
 from kvcache.cli import main
 from kvcache.service import Service
+from serving import DEADLINE_SECONDS, Process
 
 TOKEN_VARIABLE = "KVCACHE_INTERNAL_API_TOKEN"  # noqa: S105
 
@@ -247,7 +247,7 @@ def test_a_taken_port_is_exit_1_and_one_line() -> None:
 def test_a_system_without_threads_is_exit_1_and_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(*_: object) -> NoReturn:
+    def start(*_: object, **_options: object) -> NoReturn:
         message = "cannot start the ingest threads: Resource temporarily unavailable"
         raise OSError(message)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from conftest import Process
+from serving import Process
 
 
 def test_the_demo_shows_hits_in_both_tiers_and_ends_by_itself() -> None:

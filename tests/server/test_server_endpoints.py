@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import kvcache
 import pytest
-from conftest import Process
 from kvcache.cli import main
 from kvcache.config import KvEventsConfig, StreamConfig
 from kvcache.endpoint import Endpoint
+from serving import Process
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from conftest import App, FakeDirectory
 from kvcache.registry.model import InstanceType, Registration
 from kvcache.registry.registry import Registry
 from kvcache.server.settings import ServerSettings
 from kvcache.service import Service
+from serving import App, FakeDirectory
 
 HEARTBEAT = "/v1/internal/heartbeat"
 INSTANCES = "/v1/internal/instances"

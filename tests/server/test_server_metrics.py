@@ -3,14 +3,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from conftest import App, status
 from kvcache.metrics import STREAM_METRICS
 from prometheus_client.parser import text_string_to_metric_families
+from serving import App, status
 
 if TYPE_CHECKING:
-    from conftest import FakeDirectory
+    from serving import FakeDirectory
 
-NAME = re.compile(r"kvcache_(stream|query|registry|etcd|process)_[a-z0-9]+(_[a-z0-9]+)*")
+NAME = re.compile(r"kvcache_(stream|query|route|registry|etcd|process)_[a-z0-9]+(_[a-z0-9]+)*")
 
 
 def samples(app: App) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

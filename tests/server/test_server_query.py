@@ -6,13 +6,13 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import App
 from kvcache.exceptions import RequestError
 from kvcache.server.settings import ServerSettings
 from kvcache.service import Service
+from serving import App
 
 if TYPE_CHECKING:
-    from conftest import FakeDirectory
+    from serving import FakeDirectory
 
 QUERY = "/v1/internal/kv-cache/query"
 

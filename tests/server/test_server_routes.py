@@ -3,15 +3,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import App, status
 from kvcache.server.settings import ServerSettings
 from kvcache.service import Service
+from serving import App, status
 
 if TYPE_CHECKING:
-    from conftest import FakeDirectory
+    from serving import FakeDirectory
 
 QUERY = "/v1/internal/kv-cache/query"
 HEARTBEAT = "/v1/internal/heartbeat"
+ROUTE = "/v1/internal/route"
 GET_ROUTES = [
     "/health",
     "/healthz",
@@ -23,6 +24,7 @@ GET_ROUTES = [
     "/openapi.json",
     "/v1/internal/streams",
     "/v1/internal/instances",
+    "/v1/internal/decisions",
 ]
 
 
@@ -107,7 +109,7 @@ def test_a_closed_service_is_alive_and_not_ready(app: App, directory: FakeDirect
 def test_openapi_describes_every_route(app: App) -> None:
     document = app.ask("GET", "/openapi.json").json()
     described = set(document["paths"])
-    assert described == {QUERY, HEARTBEAT, *GET_ROUTES} - {"/openapi.json"}
+    assert described == {QUERY, HEARTBEAT, ROUTE, *GET_ROUTES} - {"/openapi.json"}
     answer = document["paths"][QUERY]["post"]["responses"]["200"]
     schema = answer["content"]["application/json"]["schema"]
     match = schema["properties"]["matches"]["items"]

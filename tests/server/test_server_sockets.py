@@ -6,11 +6,11 @@ import json
 import socket
 from typing import TYPE_CHECKING
 
-from conftest import DEADLINE_SECONDS, wait_until
+from serving import DEADLINE_SECONDS, wait_until
 
 if TYPE_CHECKING:
     import pytest
-    from conftest import FakeDirectory
+    from serving import FakeDirectory
 
 POST = b"POST /v1/internal/kv-cache/query HTTP/1.1\r\nHost: kv\r\n"
 

@@ -64,6 +64,28 @@ class Flags:
             return minimum
         return value
 
+    def milliseconds(self, flag: str, text: str, minimum: float) -> float:
+        """A finite number of milliseconds."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < minimum:
+            self.add(flag, f"must be a positive number of milliseconds: {ascii(text)[1:-1]}")
+            return minimum
+        return value
+
+    def share(self, flag: str, text: str) -> float:
+        """A number from 0 to 1."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= 1:
+            self.add(flag, f"must be a number from 0 to 1: {ascii(text)[1:-1]}")
+            return 0.0
+        return value
+
     def choice(self, flag: str, text: str, choices: Sequence[str]) -> str:
         """One of a few words, in lower case."""
         if text.lower() not in choices:

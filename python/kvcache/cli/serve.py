@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from kvcache.cli.flags import MAX_PORT, TOKEN_VARIABLE, Flags
+from kvcache.cli.policies import policies
 from kvcache.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -46,6 +47,19 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
     add("--etcd_cacert", metavar="PATH", help="certificates that etcd's is signed by, PEM")
     add("--etcd_cert", metavar="PATH", help="client certificate, PEM")
     add("--etcd_key", metavar="PATH", help="its key, PEM")
+    add("--load_balance_policy", default="RR", metavar="NAME", help="RR (default), CAR, SLO_AWARE")
+    add("--car_prefill_lambda", default="0.5", metavar="0…1", help="1: hits alone, 0: queues alone")
+    add("--car_host_hit_weight", default="0.5", metavar="0…1", help="worth of a hit in Host only")
+    add(
+        "--car_inflight_correction",
+        action="store_true",
+        help="count our own choices since an instance's last load report",
+    )
+    add("--target_ttft", default="1000", metavar="MS", help="of SLO_AWARE; default 1000")
+    add("--target_tpot", default="50", metavar="MS", help="of SLO_AWARE; default 50")
+    add("--shadow_policy", metavar="NAME", help="a second policy, which is only counted")
+    add("--shadow_car_prefill_lambda", metavar="0…1", help="default: as --car_prefill_lambda")
+    add("--shadow_car_host_hit_weight", metavar="0…1", help="default: as --car_host_hit_weight")
     add(
         "--advertise_addr",
         metavar="HOST:PORT",
@@ -84,6 +98,7 @@ def serve_options(args: argparse.Namespace) -> ServeOptions:
     log_format = flags.choice("--log_format", args.log_format, LOG_FORMATS)
     config = flags.config(args.kv_events_config_file)
     discovery = _discovery_options(args, flags)
+    policy, shadow_policy = policies(args, flags)
     if config is not None and config.discovery is not None and args.etcd_addr is None:
         flags.add(
             "--etcd_addr", "is needed: the configuration has discovery, and etcd is its source"
@@ -94,6 +109,8 @@ def serve_options(args: argparse.Namespace) -> ServeOptions:
         port=port,
         config=config,
         discovery=discovery,
+        policy=policy,
+        shadow_policy=shadow_policy,
         log_level=log_level,
         log_format="json" if log_format == "json" else "text",
         settings=ServerSettings(internal_api_token=token, max_body_bytes=max_body_bytes),

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from kvcache.exceptions import ClosedError
 from kvcache.metrics.discovery import etcd_families, registry_families
+from kvcache.metrics.routing import route_families
 from kvcache.metrics.streams import stream_families
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class _ServiceCollector(Collector):
             statuses = []  # a last scrape while the service shuts down
         yield from stream_families(statuses)
         yield from self._queries.collect()
+        yield from route_families(self._service.router.counts())
         yield from registry_families(self._service)
         yield from etcd_families(self._service.discovery)
         yield GaugeMetricFamily(

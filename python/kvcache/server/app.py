@@ -21,8 +21,14 @@ from kvcache.server.guard import Guard
 from kvcache.server.health import health_router
 from kvcache.server.heartbeat import HEARTBEAT_PATH, HeartbeatRoute
 from kvcache.server.instances import instances_router
-from kvcache.server.openapi import DESCRIPTION, HEARTBEAT_OPERATION, QUERY_OPERATION
+from kvcache.server.openapi import (
+    DESCRIPTION,
+    HEARTBEAT_OPERATION,
+    QUERY_OPERATION,
+    ROUTE_OPERATION,
+)
 from kvcache.server.query import QUERY_PATH, QueryRoute
+from kvcache.server.route import ROUTE_PATH, RouteRoute, decisions_router
 from kvcache.server.scrape import metrics_router
 from kvcache.server.streams import streams_router
 
@@ -41,6 +47,7 @@ class _App(FastAPI):
         document = super().openapi()
         document["paths"].setdefault(QUERY_PATH, {"post": QUERY_OPERATION})
         document["paths"].setdefault(HEARTBEAT_PATH, {"post": HEARTBEAT_OPERATION})
+        document["paths"].setdefault(ROUTE_PATH, {"post": ROUTE_OPERATION})
         return document
 
 
@@ -61,6 +68,9 @@ def create_app(service: Service, settings: ServerSettings) -> FastAPI:
     app.router.routes.append(Route(QUERY_PATH, query.answer, methods=["POST"]))
     heartbeat = HeartbeatRoute(service)
     app.router.routes.append(Route(HEARTBEAT_PATH, heartbeat.answer, methods=["POST"]))
+    route = RouteRoute(service, settings.max_body_bytes)
+    app.router.routes.append(Route(ROUTE_PATH, route.answer, methods=["POST"]))
+    app.include_router(decisions_router(service))
     app.include_router(streams_router(service))
     app.include_router(instances_router(service))
     app.include_router(health_router(service))

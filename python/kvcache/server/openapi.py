@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["DESCRIPTION", "HEARTBEAT_OPERATION", "QUERY_OPERATION"]
+__all__ = ["DESCRIPTION", "HEARTBEAT_OPERATION", "QUERY_OPERATION", "ROUTE_OPERATION"]
 
 DESCRIPTION: Final = (
     "Who holds how much of a prompt in which cache tier. Every error is "
@@ -25,7 +25,7 @@ _MATCH: Final[dict[str, Any]] = {
     "host_blocks": _COUNT,
     "error": {"type": "string", "description": "empty when synchronized"},
 }
-_REQUEST: Final = {
+_REQUEST: Final[dict[str, Any]] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["token_ids"],
@@ -68,6 +68,64 @@ QUERY_OPERATION: Final[dict[str, Any]] = {
         "401": _json("X-Internal-Token missing or wrong", _ERROR),
         "413": _json("Body over max_body_bytes", _ERROR),
         "503": _json("No index, or shutting down", _ERROR),
+    },
+}
+
+_ROUTE: Final = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["token_ids"],
+    "properties": _REQUEST["properties"]
+    | {
+        "request_id": {"type": "string", "minLength": 1, "maxLength": 256},
+        "explain": {"type": "boolean", "description": "show those that cannot be chosen too"},
+    },
+}
+_TERMS: Final[dict[str, Any]] = {
+    "instance_name": {"type": "string"},
+    "role": {"enum": ["prefill", "decode"]},
+    "kv_hit_ratio": {"type": "number", "minimum": 0, "maximum": 1},
+    "device_hit_tokens": _COUNT,
+    "host_only_hit_tokens": _COUNT,
+    "queue_cost": {"type": ["number", "null"]},
+    "score": {"type": ["number", "null"], "description": "the smallest wins"},
+    "excluded": {"type": "string", "description": "why it cannot be chosen; empty when it can"},
+}
+_DECISION: Final = {
+    "type": "object",
+    "required": ["policy", "prefill", "decode", "candidates"],
+    "properties": {
+        "policy": {"type": "string"},
+        "prefill": {"type": "string"},
+        "decode": {"type": ["string", "null"]},
+        "request_id": {"type": ["string", "null"]},
+        "prefill_decided_by": {"type": "string"},
+        "decode_decided_by": {"type": "string"},
+        "turning_points": {
+            "type": "array",
+            "description": "the nearest weights at which another prefill would win",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "prefill_lambda": {"type": "number"},
+                    "instance_name": {"type": "string"},
+                },
+            },
+        },
+        "candidates": {"type": "array", "items": {"type": "object", "properties": _TERMS}},
+    },
+}
+
+ROUTE_OPERATION: Final[dict[str, Any]] = {
+    "summary": "Which instances serve a prompt, and why",
+    "operationId": "route",
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _ROUTE}}},
+    "responses": {
+        "200": _json("The choice, and every candidate's terms", _DECISION),
+        "400": _json("Not a valid request", _ERROR),
+        "401": _json("X-Internal-Token missing or wrong", _ERROR),
+        "413": _json("Body over max_body_bytes", _ERROR),
+        "503": _json("Nothing can serve; `excluded` has the reason of each instance", _ERROR),
     },
 }
 

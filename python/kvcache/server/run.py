@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from kvcache.config import KvEventsConfig
     from kvcache.discovery.runner import DiscoveryOptions
+    from kvcache.routing.base import Policy
 
 __all__ = ["ServeOptions", "Server", "serve"]
 
@@ -55,6 +56,10 @@ class ServeOptions:
     """None switches the index off."""
     discovery: DiscoveryOptions | None = None
     """None follows no etcd."""
+    policy: Policy | None = None
+    """None chooses instances in turn."""
+    shadow_policy: Policy | None = None
+    """Chooses too, and is only counted."""
     log_level: str = "info"
     log_format: LogFormat = "text"
     settings: ServerSettings = field(default_factory=ServerSettings)
@@ -116,11 +121,18 @@ def serve(options: ServeOptions) -> None:
     configure_logging(options.log_level, options.log_format)
     with (
         bind(options.host, options.port) as listener,
-        Service.start(options.config, _advertised(options, listener)) as service,
+        Service.start(
+            options.config,
+            _advertised(options, listener),
+            policy=options.policy,
+            shadow_policy=options.shadow_policy,
+        ) as service,
     ):
         url = base_url(options.host, listener.getsockname()[1])
         if options.config is None:
             _log.warning("the index is disabled: no --kv_events_config_file; queries get 503")
+            if service.router.policy.name == "CAR":
+                _log.warning("CAR scores every hit 0, as there is no index")
         elif options.config.discovery is None:
             _log.info("following streams: %d", len(options.config.streams))
 
