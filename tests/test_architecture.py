@@ -25,10 +25,11 @@ PYTHON_ARROWS: dict[str, set[str]] = {
     "exceptions": set(),
     "types": set(),
     "endpoint": set(),
+    "protobuf_table": set(),
     "config": {"exceptions", "endpoint"},
     "directory": {"_core", "config", "exceptions"},
     "registry": {"endpoint", "exceptions"},
-    "discovery": {"_core", "config", "endpoint", "exceptions", "registry"},
+    "discovery": {"_core", "config", "endpoint", "exceptions", "protobuf_table", "registry"},
     "routing": {"_core", "exceptions", "registry", "types"},
     "service": {
         *("_core", "config", "directory", "discovery"),

@@ -1,10 +1,5 @@
 """The messages of etcd's v3 API that are needed here, by their field numbers in etcd 3.4.
 
-They are built at import from a table, in a descriptor pool of their own under a package name of
-their own. Generated code would tie this package to one major version of protobuf, and etcd's own
-names may be in the default pool already, put there by another package with other descriptors.
-Names do not travel, numbers do. Enumerations are int32 here, which is the same on the wire.
-
 The classes are made at run time, so they are `Any` to a type checker: see `connection`, `client`
 and `watch` for what they become.
 """
@@ -14,13 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from kvcache.protobuf_table import build_messages
 
 __all__ = ["METHODS", "Method", "message"]
 
-_PACKAGE: Final = "kvcache.discovery.etcd"
-
-# One message a line: `name:type=number`, where `[type]` is repeated.
 _TABLE: Final = {
     "ResponseHeader": "cluster_id:uint64=1 member_id:uint64=2 revision:int64=3 raft_term:uint64=4",
     "KeyValue": (
@@ -76,16 +68,6 @@ _TABLE: Final = {
     "AuthenticateResponse": "header:ResponseHeader=1 token:string=2",
 }
 
-_FIELD = descriptor_pb2.FieldDescriptorProto
-_SCALARS: Final = {
-    "bool": _FIELD.TYPE_BOOL,
-    "bytes": _FIELD.TYPE_BYTES,
-    "int32": _FIELD.TYPE_INT32,
-    "int64": _FIELD.TYPE_INT64,
-    "string": _FIELD.TYPE_STRING,
-    "uint64": _FIELD.TYPE_UINT64,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -97,37 +79,7 @@ class Method:
     streams: bool = False
 
 
-def _describe(field: str, into: descriptor_pb2.DescriptorProto) -> None:
-    name, _, rest = field.partition(":")
-    kind, _, number = rest.partition("=")
-    described = into.field.add(name=name, number=int(number), label=_FIELD.LABEL_OPTIONAL)
-    if kind.startswith("["):
-        kind = kind[1:-1]
-        described.label = _FIELD.LABEL_REPEATED
-    if kind in _SCALARS:
-        described.type = _SCALARS[kind]
-    else:
-        described.type = _FIELD.TYPE_MESSAGE
-        described.type_name = f".{_PACKAGE}.{kind}"
-
-
-def _build() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(
-        name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto3"
-    )
-    for name, fields in _TABLE.items():
-        described = file.message_type.add(name=name)
-        for field in fields.split():
-            _describe(field, described)
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-        for name in _TABLE
-    }
-
-
-_CLASSES: Final = _build()
+_CLASSES: Final = build_messages("kvcache.discovery.etcd", _TABLE)
 
 
 def message(name: str, /, **fields: Any) -> Any:
