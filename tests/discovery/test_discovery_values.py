@@ -85,6 +85,12 @@ def test_a_whole_registration() -> None:
         rpc_address="10.0.0.1:9000",
         ttft_profiling_data=((128.0, 10.0), (256.0, 21.5)),
         tpot_profiling_data=((128.0, 4.0, 9.5),),
+        cluster_ids=(1,),
+        k_cache_ids=(2,),
+        v_cache_ids=(3,),
+        addrs=("10.0.0.1:1",),
+        device_ips=("1.2.3.4",),
+        ports=(5,),
     )
 
 
@@ -159,6 +165,30 @@ def test_malformed_profiling_data_does_not_cost_the_instance(data: Any) -> None:
     value = fields(ttft_profiling_data=data, tpot_profiling_data=data, rpc_address=data)
     registration = decode(value)
     assert registration.ttft_profiling_data == registration.tpot_profiling_data == ()
+
+
+NUMBERS = ("cluster_ids", "k_cache_ids", "v_cache_ids", "ports")
+TEXTS = ("addrs", "device_ips")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, 5, "x", {}, [None], [1.0], [True], [1, "1"], ["a", 1], [[1]], [2**64], [-(2**63) - 1]],
+)
+def test_malformed_lists_that_are_passed_on_do_not_cost_the_instance(data: Any) -> None:
+    registration = decode(fields(**dict.fromkeys((*NUMBERS, *TEXTS), data)))
+    assert [getattr(registration, name) for name in (*NUMBERS, *TEXTS)] == [()] * 6
+
+
+def test_the_range_of_each_list() -> None:
+    registration = decode(
+        fields(cluster_ids=[-1], k_cache_ids=[-(2**63)], v_cache_ids=[2**63 - 1], ports=[65536])
+    )
+    assert registration.cluster_ids == registration.ports == ()
+    assert registration.k_cache_ids == (-(2**63),)
+    assert registration.v_cache_ids == (2**63 - 1,)
+    assert decode(fields(cluster_ids=[2**64 - 1])).cluster_ids == (2**64 - 1,)
+    assert decode(fields(addrs=["a", "\ud800"])).addrs == ()
 
 
 @pytest.mark.parametrize(
@@ -265,6 +295,7 @@ JSON = st.recursive(
 NAMES = st.sampled_from([
     "name", "type", "dp_size", "incarnation_id", "register_ts_ms", "rpc_address",
     "ttft_profiling_data", "tpot_profiling_data", "waiting_requests_num", "gpu_cache_usage_perc",
+    "cluster_ids", "k_cache_ids", "v_cache_ids", "addrs", "device_ips", "ports",
 ])  # fmt: skip
 OBJECTS = st.dictionaries(NAMES, JSON).map(lambda obj: fields() | obj)
 

@@ -2,8 +2,8 @@
 
 Decoders raise `RefusedError` with one sentence, and nothing else, whatever the bytes. What says who an instance
 is, and where, is read strictly: `name`, `type`, `dp_size`, and what its identity rests on. What only helps a
-choice, as profiling data, is dropped where it is malformed, and never costs the instance. Unknown fields do
-not matter, whatever they hold. A null counts as absent.
+choice, as profiling data, or is only passed on, is dropped where it is malformed, and never costs the
+instance. Unknown fields do not matter, whatever they hold. A null counts as absent.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ MAX_DP_SIZE: Final = MAX_PORT
 _MAX_INCARNATION_CHARS: Final = 1024
 _MAX_INTEGER_CHARS: Final = 25
 _U64_MAX: Final = 2**64 - 1
+_I64_MIN: Final = -(2**63)
+_I64_MAX: Final = 2**63 - 1
 
 
 def decode_registration(value: bytes, key: ParsedKey) -> Registration:
@@ -50,6 +52,12 @@ def decode_registration(value: bytes, key: ParsedKey) -> Registration:
         rpc_address=_text(obj.get("rpc_address")),
         ttft_profiling_data=_rows(obj.get("ttft_profiling_data"), 2),
         tpot_profiling_data=_rows(obj.get("tpot_profiling_data"), 3),
+        cluster_ids=_integers(obj.get("cluster_ids"), 0, _U64_MAX),
+        k_cache_ids=_integers(obj.get("k_cache_ids"), _I64_MIN, _I64_MAX),
+        v_cache_ids=_integers(obj.get("v_cache_ids"), _I64_MIN, _I64_MAX),
+        addrs=_texts(obj.get("addrs")),
+        device_ips=_texts(obj.get("device_ips")),
+        ports=_integers(obj.get("ports"), 0, MAX_PORT),
     )
 
 
@@ -123,6 +131,20 @@ def _rows(value: object, width: int) -> tuple[Any, ...]:
             return ()
         rows.append(tuple(map(float, row)))
     return tuple(rows)
+
+
+def _integers(value: object, least: int, most: int) -> tuple[int, ...]:
+    """Integers of a range; none at all if one is not."""
+    items = value if isinstance(value, list) else []
+    legal = all(_is_integer(item) and least <= item <= most for item in items)
+    return tuple(items) if legal else ()
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """Strings; none at all if one is not."""
+    items = value if isinstance(value, list) else []
+    legal = all(isinstance(item, str) and _is_unicode(item) for item in items)
+    return tuple(items) if legal else ()
 
 
 def _is_integer(value: object) -> TypeGuard[int]:

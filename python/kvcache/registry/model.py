@@ -80,6 +80,13 @@ class Registration:
     """Prompt length in tokens and time to the first token in milliseconds."""
     tpot_profiling_data: tuple[tuple[float, float, float], ...] = ()
     """Average length, batch size, and time of one output token in milliseconds."""
+    cluster_ids: tuple[int, ...] = ()
+    """This and what follows is what engines need of each other to move KV data; it is only passed on."""
+    k_cache_ids: tuple[int, ...] = ()
+    v_cache_ids: tuple[int, ...] = ()
+    addrs: tuple[str, ...] = ()
+    device_ips: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
 
     @property
     def identity(self) -> str:
