@@ -31,6 +31,7 @@ PYTHON_ARROWS: dict[str, set[str]] = {
     "registry": {"endpoint", "exceptions"},
     "discovery": {"_core", "config", "endpoint", "exceptions", "protobuf_table", "registry"},
     "routing": {"_core", "exceptions", "registry", "types"},
+    "rpc": {"exceptions", "protobuf_table", "registry"},
     "service": {
         *("_core", "config", "directory", "discovery"),
         *("exceptions", "registry", "routing", "types"),
