@@ -29,14 +29,20 @@ PYTHON_ARROWS: dict[str, set[str]] = {
     "config": {"exceptions", "endpoint"},
     "directory": {"_core", "config", "exceptions"},
     "registry": {"endpoint", "exceptions"},
-    "discovery": {"_core", "config", "endpoint", "exceptions", "protobuf_table", "registry"},
+    "discovery": {
+        *("_core", "config", "endpoint", "exceptions"),
+        *("protobuf_table", "registry", "rpc"),
+    },
     "routing": {"_core", "exceptions", "registry", "types"},
     "rpc": {"exceptions", "protobuf_table", "registry"},
     "service": {
         *("_core", "config", "directory", "discovery"),
         *("exceptions", "registry", "routing", "types"),
     },
-    "metrics": {"discovery", "exceptions", "registry", "routing", "service", "types"},
+    "metrics": {
+        *("discovery", "exceptions", "registry", "routing"),
+        *("rpc", "service", "types"),
+    },
     "server": {
         *("_core", "config", "discovery", "exceptions", "metrics"),
         *("registry", "routing", "service", "types"),

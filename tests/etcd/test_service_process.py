@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from etcd_server import free_port
+from kvcache.rpc.messages import message, parse
+from kvcache.rpc.service import SERVICE_NAME
 from kvcache.testing import ReplayFault
 from registered import BLOCK, Registered, eventually, prompt
 
@@ -201,6 +205,45 @@ def test_an_observer_takes_no_part(etcd: Etcd) -> None:
         assert served.get("/v1/internal/instances")["replica"] is None
         assert served.stop() == 0
     assert etcd.ctl("get", "", "--prefix", "--keys-only").strip() == ""
+
+
+def call(address: str, method: str, body: bytes) -> bytes:
+    """One call as an engine makes it; the body of a good answer."""
+    called = message(
+        "RpcRequestMeta", service_name=SERVICE_NAME.encode(), method_name=method.encode()
+    )
+    meta = message("RpcMeta", request=called, correlation_id=7).SerializeToString()
+    sizes = (len(meta) + len(body)).to_bytes(4, "big") + len(meta).to_bytes(4, "big")
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as engine:
+        engine.sendall(b"PRPC" + sizes + meta + body)
+        head = engine.recv(12, socket.MSG_WAITALL)
+        assert head[:4] == b"PRPC"
+        rest = engine.recv(int.from_bytes(head[4:8], "big"), socket.MSG_WAITALL)
+    answer = parse("RpcMeta", rest[: int.from_bytes(head[8:], "big")])
+    assert (answer.correlation_id, answer.response.error_code) == (7, 0)
+    return rest[int.from_bytes(head[8:], "big") :]
+
+
+def test_engines_call_the_master_that_etcd_names(etcd: Etcd) -> None:
+    port = free_port()
+    with Registered(etcd) as one, serving(etcd, "--rpc_port", str(port)) as served:
+        one.register()
+        eventually_is_master(served)
+        master = etcd.ctl("get", "XLLM:SERVICE:MASTER", "--print-value-only").strip()
+        assert master == f"127.0.0.1:{port}"
+        name = served.ready.removeprefix("http://")
+        assert etcd.ctl("get", f"XLLM:SERVICE:{name}", "--print-value-only").strip() == master
+        eventually(lambda: served.get("/v1/internal/instances")["instances"], "registered")
+        load = message("LoadMetrics", waiting_requests_num=9, gpu_cache_usage_perc=0.5)
+        beat = message(
+            "HeartbeatRequest", name=one.name.encode(), incarnation_id=b"i1", load_metrics=load
+        )
+        assert parse("Status", call(master, "Heartbeat", beat.SerializeToString())).ok
+        (row,) = served.get("/v1/internal/instances")["instances"]
+        assert (row["load"]["waiting_requests_num"], row["load"]["source"]) == (9, "heartbeat")
+        assert 'kvcache_registry_rpc_calls_total{code="0"} 1.0' in served.get("/metrics")
+        assert served.stop() == 0
 
 
 def test_tls_and_a_client_certificate_by_flags(

@@ -56,6 +56,8 @@ BAD_FLAGS = [
     (["--etcd-addr", "a:1", "--etcd-cert", "/dev/null"], ["--etcd_cert, --etcd_key"]),
     (["--etcd-addr", "a:1", "--etcd-cacert", "/nonexistent/ca.pem"], ["/nonexistent/ca.pem"]),
     (["--etcd-addr", "a:1", "--advertise_addr", "*:1"], ["--advertise_addr"]),
+    (["--rpc_port", "8889"], ["--rpc_port"]),
+    (["--rpc-port", "x"], ["--rpc_port"]),
     (["--etcd-namespace", "ns", "--etcd_role", "observer"], ["namespace", "role"]),
     (["--port"], ["--port"]),
     (["--kv_events_config_file", "/nonexistent/kv.json"], ["/nonexistent/kv.json"]),

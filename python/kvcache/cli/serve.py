@@ -66,6 +66,12 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         help="what etcd shows of this replica; default the bound address",
     )
     add(
+        "--rpc_port",
+        default="0",
+        metavar="PORT",
+        help="where engines call over brpc; default 0: off",
+    )
+    add(
         "--internal_api_token",
         metavar="TOKEN",
         help=f"wanted in X-Internal-Token; better given in {TOKEN_VARIABLE}",
@@ -98,6 +104,9 @@ def serve_options(args: argparse.Namespace) -> ServeOptions:
     log_format = flags.choice("--log_format", args.log_format, LOG_FORMATS)
     config = flags.config(args.kv_events_config_file)
     discovery = _discovery_options(args, flags)
+    rpc_port = flags.integer("--rpc_port", args.rpc_port, 0, MAX_PORT)
+    if rpc_port and args.etcd_addr is None:
+        flags.add("--rpc_port", "needs --etcd_addr: engines call the master that etcd names")
     policy, shadow_policy = policies(args, flags)
     if config is not None and config.discovery is not None and args.etcd_addr is None:
         flags.add(
@@ -109,6 +118,7 @@ def serve_options(args: argparse.Namespace) -> ServeOptions:
         port=port,
         config=config,
         discovery=discovery,
+        rpc_port=rpc_port,
         policy=policy,
         shadow_policy=shadow_policy,
         log_level=log_level,

@@ -66,7 +66,7 @@ class Background:
             await asyncio.wait((main, stopped), return_when=asyncio.FIRST_COMPLETED)
             if main.done() and not stopped.done():
                 self.restarts_total += 1
-                _log.error("discovery ended and starts anew", exc_info=_fault(main))
+                _log.error("%s ended and starts anew", self._thread.name, exc_info=_fault(main))
                 await asyncio.wait((stopped,), timeout=_RESTART_PAUSE_S)
                 continue
             main.cancel()

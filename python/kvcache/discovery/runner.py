@@ -18,8 +18,11 @@ from kvcache.discovery.keys import Namespace
 from kvcache.discovery.mirror import EtcdMirror
 from kvcache.discovery.replica import Replica
 from kvcache.discovery.tender import RegistryTender
+from kvcache.rpc.server import RpcServer
+from kvcache.rpc.service import MasterService
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
 
     from kvcache.discovery.config import EtcdConfig
@@ -48,6 +51,8 @@ class DiscoveryOptions:
     """The HTTP address by which others know this replica, `host:port`. Without one it is an observer."""
     dialled: str | None = None
     """What engines dial when this replica is master, `host:port`; the HTTP address where it is None."""
+    rpc_listener: socket.socket | None = None
+    """Where engines call over brpc, listening; its owner closes it. None serves them over HTTP alone."""
 
 
 class Discovery:
@@ -70,6 +75,10 @@ class Discovery:
         self.mirror = EtcdMirror(self._client, *options.namespace.watched_range, self)
         self.replica = self._new_replica()
         """This service's own keys in etcd, and its part in the election; None for an observer."""
+        self.rpc: RpcServer | None = None
+        """What engines call over brpc; None where nobody listens."""
+        if options.rpc_listener is not None:
+            self.rpc = RpcServer(options.rpc_listener, MasterService(registry))
         self._background = Background("kvcache-discovery", self._main, self._client.aclose)
 
     def start(self) -> None:
@@ -109,6 +118,8 @@ class Discovery:
                 group.create_task(self._refresh(self._follower))
             if self.replica is not None:
                 group.create_task(self.replica.run())
+            if self.rpc is not None:
+                group.create_task(self.rpc.run())
 
     def _new_replica(self) -> Replica | None:
         options = self._options

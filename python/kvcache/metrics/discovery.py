@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from kvcache.discovery.replica import Replica
     from kvcache.discovery.runner import Discovery
+    from kvcache.rpc.server import RpcCounts
     from kvcache.service import Service
 
 __all__ = ["etcd_families", "registry_families"]
@@ -110,6 +111,28 @@ def etcd_families(discovery: Discovery | None) -> Iterator[Metric]:
     yield ignored
     if discovery.replica is not None:
         yield from _replica_families(discovery.replica)
+    if discovery.rpc is not None:
+        yield from _rpc_families(discovery.rpc.counts)
+
+
+def _rpc_families(counts: RpcCounts) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "kvcache_registry_rpc_connections",
+        "Connections of engines, open.",
+        value=counts.connections,
+    )
+    for name, text, value in (
+        ("connections", "Connections accepted.", counts.connections_total),
+        ("refused_connections", "Closed as there was no room.", counts.connections_refused_total),
+        ("faulted_connections", "Closed for the peer's fault.", counts.connections_faulted_total),
+    ):
+        yield CounterMetricFamily(f"kvcache_registry_rpc_{name}", text, value=value)
+    calls = CounterMetricFamily(
+        "kvcache_registry_rpc_calls", "Calls by error code; 0 for none.", labels=["code"]
+    )
+    for code, count in sorted({0: 0, **counts.calls_total}.items()):
+        calls.add_metric([str(code)], count)
+    yield calls
 
 
 def _replica_families(replica: Replica) -> Iterator[Metric]:

@@ -25,6 +25,7 @@ __all__ = ["HEARTBEAT_PATH", "HeartbeatRoute"]
 
 HEARTBEAT_PATH: Final = "/v1/internal/heartbeat"
 _MAX_BODY_BYTES: Final = 64 * 1024
+_MAX_NAME_CHARS: Final = 1024
 
 
 class HeartbeatRoute:
@@ -78,8 +79,11 @@ def _parse(body: bytes) -> dict[str, Any]:
         raise _RefusedError("invalid_json", "the body is not JSON") from None
     if not isinstance(heartbeat, dict):
         raise _RefusedError("not_an_object", "the body must be a JSON object")
-    if not isinstance(heartbeat.get("name"), str) or not heartbeat["name"]:
+    name, incarnation_id = heartbeat.get("name"), heartbeat.get("incarnation_id")
+    incarnation_id = "" if incarnation_id is None else incarnation_id
+    # Bounded, as the registry remembers whom it warned of.
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME_CHARS:
         raise _RefusedError("invalid_name", "name must be the instance's registered host:port")
-    if not isinstance(heartbeat.get("incarnation_id"), str | None):
+    if not isinstance(incarnation_id, str) or len(incarnation_id) > _MAX_NAME_CHARS:
         raise _RefusedError("invalid_incarnation_id", "incarnation_id must be a string")
     return heartbeat

@@ -27,6 +27,7 @@ from kvcache.service import Service
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from types import FrameType
 
     from starlette.types import ASGIApp
@@ -56,6 +57,8 @@ class ServeOptions:
     """None switches the index off."""
     discovery: DiscoveryOptions | None = None
     """None follows no etcd."""
+    rpc_port: int = 0
+    """Where engines call over brpc; 0 for nowhere. Needs `discovery`."""
     policy: Policy | None = None
     """None chooses instances in turn."""
     shadow_policy: Policy | None = None
@@ -109,11 +112,30 @@ class Server(uvicorn.Server):
                 signal.signal(number, signal.SIG_IGN)
 
 
-def _advertised(options: ServeOptions, listener: socket.socket) -> DiscoveryOptions | None:
-    """The options for etcd, with the address that others reach us at."""
-    if options.discovery is None or options.discovery.advertised is not None:
-        return options.discovery
-    return dataclasses.replace(options.discovery, advertised=advertised_address(listener))
+def _discovery(
+    options: ServeOptions, listener: socket.socket, rpc_listener: socket.socket | None
+) -> DiscoveryOptions | None:
+    """The options for etcd, with the addresses that others reach us at."""
+    discovery = options.discovery
+    if discovery is None:
+        return None
+    advertised = discovery.advertised or advertised_address(listener)
+    if rpc_listener is None:
+        return dataclasses.replace(discovery, advertised=advertised)
+    # The host is one, whatever others call it; the port is that of the calls.
+    host = advertised.rpartition(":")[0]
+    return dataclasses.replace(
+        discovery,
+        advertised=advertised,
+        dialled=f"{host}:{rpc_listener.getsockname()[1]}",
+        rpc_listener=rpc_listener,
+    )
+
+
+def _rpc_listener(options: ServeOptions) -> AbstractContextManager[socket.socket | None]:
+    if not options.rpc_port:
+        return contextlib.nullcontext()
+    return bind(options.host, options.rpc_port)
 
 
 def serve(options: ServeOptions) -> None:
@@ -121,9 +143,10 @@ def serve(options: ServeOptions) -> None:
     configure_logging(options.log_level, options.log_format)
     with (
         bind(options.host, options.port) as listener,
+        _rpc_listener(options) as rpc_listener,
         Service.start(
             options.config,
-            _advertised(options, listener),
+            _discovery(options, listener, rpc_listener),
             policy=options.policy,
             shadow_policy=options.shadow_policy,
         ) as service,
