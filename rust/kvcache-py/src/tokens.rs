@@ -1,7 +1,7 @@
 //! Token ids as Python has them, as the slice that the core takes.
 //!
-//! The only file with `unsafe`. Contiguous 32-bit buffers and bytes are read in place; everything else is converted in
-//! one pass.
+//! The only file of the binding with `unsafe`. Contiguous 32-bit buffers and bytes are read in place; everything else is
+//! converted in one pass.
 
 #![expect(unsafe_code, reason = "reading Python's memory in place")]
 

@@ -11,6 +11,7 @@ mod costs;
 mod kept;
 mod ledger;
 mod names;
+mod prefetch;
 mod prefix_index;
 mod prompts;
 mod query;

@@ -15,7 +15,7 @@ use super::row::{Member, Row};
 use super::slot_map::SlotMap;
 use super::slot_mask::Slot;
 use super::stream_writer::{Draft, StreamWriter};
-use super::trie::{Prompt, Trie};
+use super::trie::{Prompt, Trie, Walk};
 use super::view::Sequences;
 use crate::hash::{BlockKeys, Hasher};
 use crate::model::{BlockSpec, Limits, StreamKey};
@@ -126,7 +126,7 @@ impl PrefixIndex {
     pub fn query_tokens_into(&self, token_ids: &[u32], matches: &mut Matches) {
         let block_size = self.spec.block_size_tokens.get() as usize;
         let prompt = TokenPrompt::new(token_ids, block_size, &self.hasher);
-        self.answer(&self.published.load(), prompt, matches);
+        self.query(prompt, matches);
     }
 
     /// What every stream holds of a prompt hashed before.
@@ -154,7 +154,7 @@ impl PrefixIndex {
                 index: self.spec,
             });
         }
-        self.answer(&self.published.load(), HashedPrompt(keys), matches);
+        self.query(HashedPrompt(keys), matches);
         Ok(())
     }
 
@@ -241,15 +241,24 @@ impl PrefixIndex {
     #[cfg(test)]
     pub(super) fn walk_pinned(&self, map: &SlotMap, keys: &BlockKeys) -> Matches {
         let mut matches = Matches::default();
-        self.answer(map, HashedPrompt(keys), &mut matches);
+        let mut prompt = HashedPrompt(keys);
+        let walk = Walk::new(&self.trie, &mut prompt);
+        self.answer(map, walk, &mut matches);
         matches
     }
 
-    fn answer(&self, map: &SlotMap, prompt: impl Prompt, matches: &mut Matches) {
+    #[inline]
+    fn query(&self, mut prompt: impl Prompt, matches: &mut Matches) {
+        // Before the slot map is loaded, which takes as long as the place in the table to come.
+        let walk = Walk::new(&self.trie, &mut prompt);
+        self.answer(&self.published.load(), walk, matches);
+    }
+
+    fn answer(&self, map: &SlotMap, walk: Walk<'_, impl Prompt>, matches: &mut Matches) {
         let Self {
             sequences, trie, ..
         } = self;
-        query::answer(map, sequences, trie, self.spec, prompt, matches);
+        query::answer(map, sequences, trie, self.spec, walk, matches);
     }
 
     pub(super) fn sequences(&self) -> &Sequences {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::row::Row;
 use super::slot_map::SlotMap;
 use super::tally::{Count, Tally};
-use super::trie::{self, Prompt, Trie};
+use super::trie::{Prompt, Trie, Walk};
 use super::view::{Sequences, ViewStats};
 use crate::model::{BlockSpec, Sequence};
 
@@ -126,17 +126,17 @@ fn hit(row: &Row, count: Count) -> Hit {
     }
 }
 
-/// Walks along `prompt` and says in `matches` how far each stream came.
+/// Makes the walk and says in `matches` how far each stream came.
 pub(super) fn answer(
     map: &SlotMap,
     sequences: &Sequences,
     trie: &Trie,
     spec: BlockSpec,
-    mut prompt: impl Prompt,
+    walk: Walk<'_, impl Prompt>,
     matches: &mut Matches,
 ) {
     let Matches { rows, counts } = matches;
-    trie::touch(trie, &mut prompt);
+    walk.prefetch(trie);
     // Sequences first: the walk sees at least what they promise.
     counts.clear();
     if counts.capacity() < map.slots().len() {
@@ -145,7 +145,7 @@ pub(super) fn answer(
     let slots = map.slots().iter();
     counts.extend(slots.map(|slot| Count::new(sequences.get(*slot))));
     let tally = Tally::new(map, counts, spec.block_size_tokens.get());
-    trie::walk(trie, &mut prompt, tally);
+    walk.run(trie, tally);
     if !rows
         .as_ref()
         .is_some_and(|rows| Arc::ptr_eq(rows, map.rows()))

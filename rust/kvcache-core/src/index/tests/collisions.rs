@@ -1,7 +1,7 @@
 //! Blocks that the table of children cannot tell apart.
 
 use super::{Events, hit, one_stream, spec};
-use crate::index::trie::Prompt;
+use crate::index::trie::{Prompt, Walk};
 use crate::index::{Matches, PrefixIndex, query};
 use crate::model::{BlockHash, ContentKey, Tier, WireHash};
 
@@ -26,7 +26,9 @@ impl Prompt for Made<'_> {
 fn hits(index: &PrefixIndex, hashes: &[BlockHash]) -> (u64, u64) {
     let (map, mut matches) = (index.pin(), Matches::default());
     let (sequences, trie) = (index.sequences(), index.trie());
-    query::answer(&map, sequences, trie, spec(2), Made(hashes), &mut matches);
+    let mut prompt = Made(hashes);
+    let walk = Walk::new(trie, &mut prompt);
+    query::answer(&map, sequences, trie, spec(2), walk, &mut matches);
     let hit = hit(&matches, 0);
     (hit.device_hit_tokens, hit.host_only_hit_tokens)
 }

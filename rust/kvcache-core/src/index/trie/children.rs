@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::columns::Shared;
+use crate::index::prefetch::prefetch_at;
 
 const SHARD_BITS: u32 = 6;
 const SHARDS: usize = 1 << SHARD_BITS;
@@ -48,7 +49,7 @@ struct Usage {
 
 /// Where a child is looked for.
 #[derive(Clone, Copy)]
-struct Spot {
+pub(super) struct Spot {
     shard: usize,
     /// Never 0, so that no entry looks like [`FREE`] or [`DEAD`].
     tag: u32,
@@ -96,15 +97,9 @@ impl Children {
         (children, book)
     }
 
-    /// The first line that may hang on `edge` with that first block and that `check` finds right.
+    /// The first line that may hang there and that `check` finds right.
     #[inline]
-    pub(super) fn find<T>(
-        &self,
-        edge: u32,
-        first_hash: u64,
-        mut check: impl FnMut(u32) -> Option<T>,
-    ) -> Option<T> {
-        let spot = self.spot(edge, first_hash);
+    pub(super) fn find<T>(&self, spot: Spot, mut check: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let places = self.places(self.table_of(spot.shard));
         let wrap = places.len().wrapping_sub(1);
         for step in 0..places.len() {
@@ -121,15 +116,20 @@ impl Children {
         None
     }
 
-    /// Asks for the place where a search begins, so that it comes while something else is done.
+    /// Asks for the place where a search begins.
     #[inline]
-    pub(super) fn touch(&self, edge: u32, first_hash: u64) {
-        let spot = self.spot(edge, first_hash);
+    pub(super) fn prefetch(&self, spot: Spot) {
         let places = self.places(self.table_of(spot.shard));
-        let wrap = places.len().wrapping_sub(1);
-        if let Some(place) = places.get(spot.tag as usize & wrap) {
-            place.load(Ordering::Relaxed);
-        }
+        prefetch_at(places, spot.tag as usize & places.len().wrapping_sub(1));
+    }
+
+    /// What is in the place where a search begins, if the tag is right: mostly what the search finds.
+    #[inline]
+    pub(super) fn first(&self, spot: Spot) -> Option<u32> {
+        let places = self.places(self.table_of(spot.shard));
+        let place = places.get(spot.tag as usize & places.len().wrapping_sub(1))?;
+        let word = place.load(Ordering::Relaxed);
+        (tag_of(word) == spot.tag).then_some(line_of(word))
     }
 
     /// Adds a child. Returns the table that this has swapped out, if any.
@@ -237,8 +237,9 @@ impl Children {
         old
     }
 
+    /// Where the child of `edge` whose first block has that low half of a hash is looked for.
     #[inline]
-    fn spot(&self, edge: u32, first_hash: u64) -> Spot {
+    pub(super) fn spot(&self, edge: u32, first_hash: u64) -> Spot {
         let bits = (u64::from(edge) ^ self.seeds[0]).wrapping_mul(self.seeds[1]) ^ first_hash;
         let product = u128::from(bits) * u128::from(self.seeds[1]);
         #[expect(clippy::cast_possible_truncation, reason = "both halves are mixed")]
@@ -317,7 +318,7 @@ mod tests {
                 book.give(&children, table);
             }
             let expected = map.get(&key);
-            let found = children.find(key.0, key.1, |line| {
+            let found = children.find(children.spot(key.0, key.1), |line| {
                 expected
                     .is_some_and(|expected| *expected == line)
                     .then_some(line)

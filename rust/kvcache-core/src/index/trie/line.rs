@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::NONE;
 use super::columns::Shared;
+use crate::index::prefetch::prefetch;
 use crate::index::slot_mask::{Slot, SlotMask};
 use crate::model::{ContentKey, Tier};
 
@@ -104,6 +105,13 @@ impl Line {
     #[inline]
     pub(super) fn parent_edge(&self) -> u32 {
         unpair(self.parent_edge.load(Ordering::Relaxed)).0
+    }
+
+    /// Asks for both cache lines.
+    #[inline]
+    pub(super) fn prefetch_both(&self) {
+        prefetch(&self.device);
+        prefetch(&self.host);
     }
 
     pub(super) fn node(&self) -> u32 {

@@ -29,7 +29,7 @@ pub(super) use editor::{Claim, Editor, Path};
 pub(super) use holders::Reach;
 pub(super) use line::{MAX_RUN, ones};
 pub(super) use shared_trie::Trie;
-pub(super) use walk::{Prompt, touch, walk};
+pub(super) use walk::{Prompt, Walk};
 pub(super) use wires::{PrivateNames, Scrambled};
 
 /// Stands for no node, line, record or edge.

@@ -26,7 +26,8 @@ impl Editor<'_> {
         } = *self.own.edges.get(edge);
         let begins = |line: &Line| self.visible.is_block(line.extent().0, first);
         if tabled {
-            self.visible.children.find(edge, halves(first.0).0, |line| {
+            let spot = self.visible.children.spot(edge, halves(first.0).0);
+            self.visible.children.find(spot, |line| {
                 let line = self.visible.lines.get(line);
                 (line.parent_edge() == edge && begins(line)).then(|| line.node())
             })

@@ -13,6 +13,7 @@ use super::line::{Line, Record, halves};
 use super::page_nodes::PageNodes;
 use super::wires::SharedNames;
 use crate::hash::Hasher;
+use crate::index::prefetch::prefetch_at;
 use crate::index::slot_mask::Slot;
 use crate::model::BlockHash;
 
@@ -23,11 +24,14 @@ pub(in crate::index) struct Trie {
     own: Mutex<Workshop>,
 }
 
+/// A block's hash: low half, high half. Written before the block can be reached.
+pub(super) type HashHalves = [AtomicU64; 2];
+
 /// What readers follow.
 #[derive(Debug)]
 pub(super) struct Visible {
-    /// By block id: low half, high half. Written before the block can be reached.
-    hashes: Shared<[AtomicU64; 2]>,
+    /// By block id.
+    hashes: Shared<HashHalves>,
     pub(super) lines: Shared<Line>,
     pub(super) records: Shared<Record>,
     pub(super) children: Children,
@@ -253,19 +257,16 @@ impl Visible {
     /// How many of `blocks` are, in order, those from id `base` on; `len` of them are there.
     #[inline]
     pub(super) fn matching(&self, base: u32, len: usize, blocks: &[BlockHash]) -> usize {
-        let run = &self.hashes.tail(base)[..len.min(blocks.len())];
-        let blocks = &blocks[..run.len()];
-        // Several at once: most runs are either the prompt's or differ in the first block.
-        let (fours, _) = run.as_chunks::<4>();
-        let (block_fours, _) = blocks.as_chunks::<4>();
-        let pairs = fours.iter().zip(block_fours);
-        let done = 4 * pairs
-            .take_while(|(here, blocks)| are_hashes(here, blocks))
-            .count();
-        let rest = run[done..].iter().zip(&blocks[done..]);
-        done + rest
-            .take_while(|(here, block)| is_hash(here, **block))
-            .count()
+        common_blocks(&self.hashes.tail(base)[..len], blocks)
+    }
+
+    /// The hashes of a run's blocks, the first of which are asked for.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "short, in a short loop")]
+    pub(super) fn prefetch_hashes(&self, base: u32, len: u32) -> &[HashHalves] {
+        let run = &self.hashes.tail(base)[..len as usize];
+        prefetch_at(run, 0);
+        run
     }
 
     #[inline]
@@ -289,8 +290,26 @@ impl Visible {
     }
 }
 
+/// How many of `blocks` are, in order, the first ones of `run`.
 #[inline]
-fn are_hashes(here: &[[AtomicU64; 2]; 4], blocks: &[BlockHash; 4]) -> bool {
+pub(super) fn common_blocks(run: &[HashHalves], blocks: &[BlockHash]) -> usize {
+    let run = &run[..run.len().min(blocks.len())];
+    let blocks = &blocks[..run.len()];
+    // Several at once: most runs are either the prompt's or differ in the first block.
+    let (fours, _) = run.as_chunks::<4>();
+    let (block_fours, _) = blocks.as_chunks::<4>();
+    let pairs = fours.iter().zip(block_fours);
+    let done = 4 * pairs
+        .take_while(|(here, blocks)| are_hashes(here, blocks))
+        .count();
+    let rest = run[done..].iter().zip(&blocks[done..]);
+    done + rest
+        .take_while(|(here, block)| is_hash(here, **block))
+        .count()
+}
+
+#[inline]
+fn are_hashes(here: &[HashHalves; 4], blocks: &[BlockHash; 4]) -> bool {
     let pairs = here.iter().zip(blocks);
     pairs.fold(0, |differing, (here, block)| {
         differing | difference(here, *block)
@@ -298,13 +317,13 @@ fn are_hashes(here: &[[AtomicU64; 2]; 4], blocks: &[BlockHash; 4]) -> bool {
 }
 
 #[inline]
-fn is_hash(here: &[AtomicU64; 2], block: BlockHash) -> bool {
+fn is_hash(here: &HashHalves, block: BlockHash) -> bool {
     difference(here, block) == 0
 }
 
 /// Nothing, if they are equal.
 #[inline]
-fn difference(here: &[AtomicU64; 2], block: BlockHash) -> u64 {
+fn difference(here: &HashHalves, block: BlockHash) -> u64 {
     let (low, high) = halves(block.0);
     (here[0].load(Ordering::Relaxed) ^ low) | (here[1].load(Ordering::Relaxed) ^ high)
 }

@@ -3,8 +3,10 @@
 //! Waits for nobody. Blocks are hashed only as far as some stream still holds everything before them.
 
 use super::NONE;
+use super::children::Spot;
 use super::line::{Line, Records, TABLED, halves, ones};
-use super::shared_trie::{ROOT, Trie, Visible};
+use super::shared_trie::{HashHalves, ROOT, Trie, Visible, common_blocks};
+use crate::index::prefetch::{prefetch, prefetch_at};
 use crate::index::slot_mask::{Slot, SlotMask};
 use crate::index::tally::Tally;
 use crate::model::{BlockHash, ContentKey, Tier};
@@ -17,64 +19,126 @@ pub(in crate::index) trait Prompt {
     /// The hash of the block at `from`, which is below `len`, and of some that follow.
     fn hashes(&mut self, from: usize) -> &[BlockHash];
 
+    /// Asks for what the hashes after the first are made of.
+    #[inline]
+    fn prefetch(&self) {}
+
     /// The identity of the prefix that the block ends, when it is known without the walk.
     fn key(&self, block: usize) -> Option<ContentKey>;
 }
 
-/// Asks for what a walk reads first, so that it comes while something else is done.
-#[inline]
-pub(in crate::index) fn touch(trie: &Trie, prompt: &mut impl Prompt) {
-    if prompt.len() > 0 {
-        let first = prompt.hashes(0)[0];
-        trie.visible.children.touch(ROOT, halves(first.0).0);
+/// A walk that is to be made.
+pub(in crate::index) struct Walk<'a, P> {
+    prompt: &'a mut P,
+    /// Where the first child is looked for. None for a prompt of no blocks.
+    first: Option<Spot>,
+}
+
+impl<'a, P: Prompt> Walk<'a, P> {
+    /// Asks for the first child's place in the table, so that it comes while something else is done.
+    #[inline]
+    pub(in crate::index) fn new(trie: &Trie, prompt: &'a mut P) -> Self {
+        let children = &trie.visible.children;
+        let first = (prompt.len() > 0).then(|| {
+            let (half, _) = halves(prompt.hashes(0)[0].0);
+            let spot = children.spot(ROOT, half);
+            children.prefetch(spot);
+            spot
+        });
+        Self { prompt, first }
+    }
+
+    /// Asks for the line that the place leads to now, and for what more hashes are made of if there is one. The walk looks
+    /// again, as it has to see what was stored meanwhile.
+    #[inline]
+    pub(in crate::index) fn prefetch(&self, trie: &Trie) {
+        let visible = &trie.visible;
+        if let Some(number) = self.first.and_then(|spot| visible.children.first(spot)) {
+            visible.lines.get(number).prefetch_both();
+            self.prompt.prefetch();
+        }
+    }
+
+    /// Walks for as long as some slot in `tally` is alive.
+    #[inline]
+    pub(in crate::index) fn run(self, trie: &Trie, mut tally: Tally<'_>) {
+        let Self { prompt, mut first } = self;
+        let visible = &trie.visible;
+        let mut partial = Vec::new();
+        let (mut at, mut next) = (0, Next::Tabled(ROOT));
+        // Whether a child of the table is compared by its first hash: only after the tag alone has led to one that is of no use.
+        let mut is_exact = false;
+        while at < prompt.len() && !tally.alive().is_empty() {
+            let line = match next {
+                Next::Only(line) => line,
+                Next::Tabled(edge) => {
+                    let hash = prompt.hashes(at)[0];
+                    let spot = first.take();
+                    let spot =
+                        spot.unwrap_or_else(|| visible.children.spot(edge, halves(hash.0).0));
+                    let Some(line) = visible.child(spot, edge, hash, is_exact) else {
+                        break;
+                    };
+                    line
+                }
+                Next::None => break,
+            };
+            let below = visible.prefetch_next(line);
+            let (base, len) = line.extent();
+            let run = visible.prefetch_hashes(base, len);
+            partial.clear();
+            let holders = Holders::read(visible, line, len, tally.alive(), &mut partial);
+            let limit = (holders.reach as usize).min(prompt.len() - at);
+            let blocks = matching(run, line, limit, at, prompt);
+            if blocks == 0 {
+                if matches!(next, Next::Tabled(_)) && !is_exact {
+                    is_exact = true;
+                    continue;
+                }
+                break;
+            }
+            is_exact = false;
+            holders.count(blocks, &partial, &mut tally);
+            at += blocks;
+            if blocks < len as usize {
+                break;
+            }
+            next = below;
+        }
+        tally.finish();
     }
 }
 
-/// Walks for as long as some slot in `tally` is alive.
-#[inline]
-pub(in crate::index) fn walk(trie: &Trie, prompt: &mut impl Prompt, mut tally: Tally<'_>) {
-    let visible = &trie.visible;
-    let mut partial = Vec::new();
-    let (mut at, mut child, mut edge) = (0, TABLED, ROOT);
-    // Whether a child of the table is compared by its first hash: only after the tag alone has led to one that is of no use.
-    let mut is_exact = false;
-    while child != NONE && at < prompt.len() && !tally.alive().is_empty() {
-        let line = if child == TABLED {
-            let first = prompt.hashes(at)[0];
-            visible.child(edge, first, is_exact)
-        } else {
-            Some(visible.lines.get(child))
-        };
-        let Some(line) = line else { break };
-        let (_, len) = line.extent();
-        partial.clear();
-        let holders = Holders::read(visible, line, len, tally.alive(), &mut partial);
-        let limit = (holders.reach as usize).min(prompt.len() - at);
-        let blocks = matching(visible, line, limit, at, prompt);
-        if blocks == 0 {
-            if child == TABLED && !is_exact {
-                is_exact = true;
-                continue;
-            }
-            break;
-        }
-        is_exact = false;
-        holders.count(blocks, &partial, &mut tally);
-        at += blocks;
-        if blocks < len as usize {
-            break;
-        }
-        (child, edge) = line.child();
-    }
-    tally.finish();
+/// Where the run after a run is.
+#[derive(Clone, Copy)]
+enum Next<'a> {
+    /// In the line of the only child.
+    Only(&'a Line),
+    /// In the table of children, by this edge.
+    Tabled(u32),
+    None,
 }
 
 impl Visible {
+    /// Where the run below `line` is. If it is one line, asks for that.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "short, in a short loop")]
+    fn prefetch_next(&self, line: &Line) -> Next<'_> {
+        match line.child() {
+            (NONE, _) => Next::None,
+            (TABLED, edge) => Next::Tabled(edge),
+            (child, _) => {
+                let line = self.lines.get(child);
+                prefetch(line);
+                Next::Only(line)
+            }
+        }
+    }
+
     /// The child of `edge`, looked up in the table, that begins with `first`; very probably, unless `is_exact`.
     #[inline]
-    fn child(&self, edge: u32, first: BlockHash, is_exact: bool) -> Option<&Line> {
-        let (half, _) = halves(first.0);
-        self.children.find(edge, half, |number| {
+    fn child(&self, spot: Spot, edge: u32, first: BlockHash, is_exact: bool) -> Option<&Line> {
+        self.children.find(spot, |number| {
             let line = self.lines.get(number);
             let begins =
                 line.parent_edge() == edge && (!is_exact || self.is_block(line.extent().0, first));
@@ -192,26 +256,26 @@ impl Holders {
     }
 }
 
-/// How many of the prompt's blocks from `at` on are the run's first ones; `limit` at most.
+/// How many of the prompt's blocks from `at` on are the first ones of `run`; `limit` at most.
 #[inline]
 fn matching(
-    visible: &Visible,
+    run: &[HashHalves],
     line: &Line,
     limit: usize,
     at: usize,
     prompt: &mut impl Prompt,
 ) -> usize {
-    let (base, len) = line.extent();
-    if limit == len as usize && prompt.key(at + limit - 1) == Some(line.last_key()) {
+    if limit == run.len() && prompt.key(at + limit - 1) == Some(line.last_key()) {
         return limit;
     }
     let mut done = 0;
     while done < limit {
+        for ahead in (0..16).step_by(4) {
+            prefetch_at(run, done + ahead);
+        }
         let hashes = prompt.hashes(at + done);
         let hashes = &hashes[..hashes.len().min(limit - done)];
-        #[expect(clippy::cast_possible_truncation, reason = "within one run")]
-        let first = base + done as u32;
-        let matching = visible.matching(first, hashes.len(), hashes);
+        let matching = common_blocks(&run[done..], hashes);
         done += matching;
         if matching < hashes.len() {
             break;
