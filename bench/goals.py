@@ -100,6 +100,18 @@ GOALS = (
         beside=(Beside("query", "p50_ms"), Beside("constant", "constant_p50_ms")),
     ),
     Goal(
+        "route",
+        "choosing for a prompt, times its query",
+        "ratio",
+        2,
+        beside=(
+            Beside("µs: choice", "route_us"),
+            Beside("query", "query_us"),
+            Beside("corrected", "corrected_us"),
+            Beside("two threads, times one", "threads_ratio"),
+        ),
+    ),
+    Goal(
         "full directory",
         "full directory resident, GB",
         "resident_bytes",

@@ -137,13 +137,15 @@ class CacheAware:
             miss_weight=self.prefill_lambda,
             host_hit_weight=self.host_hit_weight,
         )
-        decodes = _cheapest_decode(candidates, decode_waiting)
+        decode_usage = tuple(one.gpu_cache_usage_perc for one in candidates.decode)
+        decodes = _cheapest_decode(decode_usage, decode_waiting)
         with self._lock:
             sent, decode_sent = self._inflight.since(candidates)
         return _Prepared(
             candidates=candidates,
             waiting=waiting,
             decode_waiting=decode_waiting,
+            decode_usage=decode_usage,
             sent=sent,
             decode_sent=decode_sent,
             costs=costs,
@@ -180,7 +182,9 @@ class CacheAware:
             else:
                 tied, hits, best = prepared.costs.with_base_costs(base).cheapest(matches)
             at = self._prefill_rotation.take(candidates.prefill_names, tied)
-            decode = self._decode(candidates, _cheapest_decode(candidates, decode_waiting))
+            decode = self._decode(
+                candidates, _cheapest_decode(prepared.decode_usage, decode_waiting)
+            )
             prepared.sent[tied[at]].count += 1
             if decode is not None:
                 prepared.decode_sent[decode].count += 1
@@ -196,6 +200,7 @@ class _Prepared:
     candidates: Candidates
     waiting: tuple[int, ...]
     decode_waiting: tuple[int, ...]
+    decode_usage: tuple[float, ...]
     sent: list[Sent]
     decode_sent: list[Sent]
     costs: CandidateCosts
@@ -214,9 +219,8 @@ def _waiting(candidates: Candidates) -> tuple[tuple[int, ...], tuple[int, ...]]:
     )
 
 
-def _cheapest_decode(candidates: Candidates, waiting: Sequence[int]) -> list[int]:
-    pairs = zip(candidates.decode, queue_costs(waiting), strict=True)
-    return cheapest([decode_score(one.gpu_cache_usage_perc, cost) for one, cost in pairs])
+def _cheapest_decode(usage: Sequence[float], waiting: Sequence[int]) -> list[int]:
+    return cheapest(list(map(decode_score, usage, queue_costs(waiting))))
 
 
 def _is_weight(value: object) -> bool:

@@ -63,16 +63,18 @@ def _fit(
 ) -> tuple[float, float, float]:
     if not rows:
         return (0.0, 0.0, 0.0)
-    matrix = np.asarray(rows, dtype=np.float64)
+    matrix, target = np.asarray(rows, np.float64), np.asarray(times_ms, np.float64)
     # Columns of like size: lengths squared are millions of times as large as the constant, and their
-    # number would decide what counts as zero.
+    # size would decide what counts as zero.
     scale = np.abs(matrix).max(axis=0)
     scale[scale == 0.0] = 1.0
     try:
-        solved, *_ = np.linalg.lstsq(matrix / scale, np.asarray(times_ms, np.float64), rcond=None)
+        # What an instance registers may be anything finite; it must not cost the others their requests.
+        with np.errstate(all="ignore"):
+            solved, *_ = np.linalg.lstsq(matrix / scale, target, rcond=None)
+            coefficients = solved / scale
     except np.linalg.LinAlgError:
         return (0.0, 0.0, 0.0)
-    coefficients = solved / scale
     if not np.isfinite(coefficients).all():
         return (0.0, 0.0, 0.0)
     constant, first, second = coefficients.tolist()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kvcache.routing.base import Choice, Explanation
 from kvcache.routing.rotation import Rotation
-from kvcache.routing.shown_terms import decode_terms, prefill_terms
+from kvcache.routing.shown_terms import decode_terms, prefill_terms, reported_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,17 +44,15 @@ class RoundRobin:
         del token_count
         none = [None] * len(candidates.prefill)
         decode_none = [None] * len(candidates.decode)
-        decode_waiting = _waiting(candidates.decode)
+        decode_waiting = reported_waiting(candidates.decode)
         return Explanation(
-            prefill=prefill_terms(candidates, matches, 1.0, _waiting(candidates.prefill), none),
+            prefill=prefill_terms(
+                candidates, matches, 1.0, reported_waiting(candidates.prefill), none
+            ),
             decode=decode_terms(candidates, decode_waiting, decode_none, decode_none),
             prefill_decided_by=_decided_by(candidates.prefill),
             decode_decided_by="" if choice.decode is None else _decided_by(candidates.decode),
         )
-
-
-def _waiting(candidates: Sequence[Candidate]) -> list[int | None]:
-    return [one.report.load.waiting_requests_num if one.report else None for one in candidates]
 
 
 def _decided_by(candidates: Sequence[Candidate]) -> str:

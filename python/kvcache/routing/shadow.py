@@ -1,6 +1,7 @@
 """`Shadow`: a second policy that chooses for every request, and is only counted.
 
-So that a policy or a weight can be tried on real requests before it decides any.
+So that a policy or a weight can be tried on real requests before it decides any. It is told nothing of how requests
+go on, and changes no role: they are not its own.
 """
 
 from __future__ import annotations

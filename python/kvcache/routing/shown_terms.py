@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvcache._core import Matches
-    from kvcache.routing.base import Candidates
+    from kvcache.routing.base import Candidate, Candidates
 
-__all__ = ["decode_terms", "prefill_terms"]
+__all__ = ["decode_terms", "prefill_terms", "reported_waiting"]
 
 
 def prefill_terms(
@@ -69,6 +69,11 @@ def decode_terms(
         )
         for one, name, queue, cost, score in rows
     )
+
+
+def reported_waiting(candidates: Sequence[Candidate]) -> list[int | None]:
+    """The queue of each as it was reported; None without a legal report."""
+    return [one.report.load.waiting_requests_num if one.report else None for one in candidates]
 
 
 def _no_hits(

@@ -18,7 +18,7 @@ from kvcache.routing.base import Choice, Explanation
 from kvcache.routing.predictor import Predictor
 from kvcache.routing.rotation import Rotation
 from kvcache.routing.scores import cheapest
-from kvcache.routing.shown_terms import decode_terms, prefill_terms
+from kvcache.routing.shown_terms import decode_terms, prefill_terms, reported_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ class SloAware:
         self.target_ttft_ms = float(target_ttft_ms)
         self.target_tpot_ms = float(target_tpot_ms)
         self._lock = threading.Lock()
-        self._flip_lock = threading.Lock()
+        self._switch_lock = threading.Lock()
         self._accounts = Accounts()
         self._predictors: dict[str, tuple[Registration, Predictor]] = {}
         self._prepared: _Prepared | None = None
@@ -176,8 +176,10 @@ class SloAware:
         seen: _Seen = choice.detail
         none = [None] * len(candidates.prefill)
         decode_none = [None] * len(candidates.decode)
-        prefill = prefill_terms(candidates, matches, 1.0, none, none)
-        decode = decode_terms(candidates, decode_none, decode_none, decode_none)
+        waiting = reported_waiting(candidates.prefill)
+        decode_waiting = reported_waiting(candidates.decode)
+        prefill = prefill_terms(candidates, matches, 1.0, waiting, none)
+        decode = decode_terms(candidates, decode_waiting, decode_none, decode_none)
         return Explanation(
             prefill=tuple(
                 terms.with_score(ms, estimated_prefill_ms=ms)
@@ -203,7 +205,7 @@ class SloAware:
             raise ValueError("a request needs an id to be accounted for")
         seen: _Seen = decision.choice.detail
         if not seen.target_met:
-            self._flip_to_decode(decision)
+            self._switch_to_decode(decision)
         with self._lock:
             self._accounts.begin(
                 decision.request_id,
@@ -234,16 +236,16 @@ class SloAware:
             known = request_id in self._accounts
             idle = self._accounts.cancel(request_id)
         if idle is not None:
-            self._flip_to_prefill(idle)
+            self._switch_to_prefill(idle)
         return known
 
     # --- roles --------------------------------------------------------------------------------------
 
-    def _flip_to_decode(self, decision: Decision) -> None:
+    def _switch_to_decode(self, decision: Decision) -> None:
         """Turn an idle MIX prefill into a decode, as none keeps the target; never the last prefill."""
         if self._registry is None:
             return
-        with self._flip_lock:
+        with self._switch_lock:
             prefills, decodes = self._serving(self._registry)
             with self._lock:
                 if any(
@@ -265,11 +267,11 @@ class SloAware:
                 idlest = min(able, key=lambda name: (name == decision.prefill, waits[name], name))
                 self._registry.set_role(idlest, Role.DECODE)
 
-    def _flip_to_prefill(self, name: str) -> None:
+    def _switch_to_prefill(self, name: str) -> None:
         """Turn a MIX decode without requests into a prefill again; never the last decode."""
         if self._registry is None:
             return
-        with self._flip_lock:
+        with self._switch_lock:
             _, decodes = self._serving(self._registry)
             one = next((one for one in decodes if one.name == name), None)
             if one is None or one.type is not InstanceType.MIX or len(decodes) <= 1:

@@ -2,6 +2,7 @@
 
 mod collisions;
 mod concurrency;
+mod costs;
 mod history;
 mod rules;
 mod slots;
