@@ -6,6 +6,8 @@ index alone, without network. `Router` chooses instances by it. The HTTP service
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvcache._core import (
     BlockKeys,
     Conversation,
@@ -16,6 +18,7 @@ from kvcache._core import (
     __version__,
     block_keys,
 )
+from kvcache._lazy import lazily
 from kvcache.config import KvEventsConfig
 from kvcache.directory import Directory
 from kvcache.exceptions import (
@@ -29,11 +32,13 @@ from kvcache.exceptions import (
     TokenIdsError,
     WaitTimeoutError,
 )
-from kvcache.registry.registry import Registry
-from kvcache.routing.cache_aware import CacheAware
-from kvcache.routing.decision import Decision
-from kvcache.routing.round_robin import RoundRobin
-from kvcache.routing.router import Router
+
+if TYPE_CHECKING:
+    from kvcache.registry.registry import Registry
+    from kvcache.routing.cache_aware import CacheAware
+    from kvcache.routing.decision import Decision
+    from kvcache.routing.round_robin import RoundRobin
+    from kvcache.routing.router import Router
 
 __all__ = [
     "BlockKeys",
@@ -61,3 +66,15 @@ __all__ = [
     "__version__",
     "block_keys",
 ]
+
+# Whoever only follows and asks does not pay for what chooses.
+__getattr__ = lazily(
+    __name__,
+    {
+        "CacheAware": "kvcache.routing.cache_aware",
+        "Decision": "kvcache.routing.decision",
+        "Registry": "kvcache.registry.registry",
+        "RoundRobin": "kvcache.routing.round_robin",
+        "Router": "kvcache.routing.router",
+    },
+)
