@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvcache.routing import rotation
 from kvcache.routing.rotation import Rotation
@@ -68,6 +68,7 @@ def test_threads_share_exactly() -> None:
     assert Counter(chosen) == dict.fromkeys(names, 400)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sets(st.sampled_from("abcde"), min_size=1), max_size=60))
 def test_nobody_has_two_turns_while_an_equal_waits(memberships: list[set[str]]) -> None:
     one = Rotation()

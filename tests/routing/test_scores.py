@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvcache.routing.reuse import hit_ratio
 from kvcache.routing.scores import (
@@ -107,6 +107,7 @@ shares = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.floats(0, 1))
 fleets = st.lists(st.tuples(shares, shares), min_size=1, max_size=6)
 
 
+@settings(deadline=None)
 @given(fleets, shares)
 def test_the_choice_stays_between_the_turning_points_and_not_beyond(
     fleet: list[tuple[float, float]], lam: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -92,6 +93,23 @@ def test_without_profiles_everything_is_within_the_targets() -> None:
     fleet.world.register(A)
     fleet.world.register(B, DECODE)
     assert (fleet.begin().prefill, fleet.begin().decode) == (A, B)
+
+
+def test_a_profile_that_makes_no_sense_costs_nobody_a_request(fleet: Fleet) -> None:
+    """Whatever finite numbers an instance registers, sums of estimates can be compared and shown."""
+    absurd = ((1.0, 1e300), (2.0, 4e300), (3.0, 9e300))
+    fleet.world.register(A, ttft_profiling_data=absurd)
+    absurd = tuple((n, batch, 1e300 * n * batch) for n in (1.0, 2.0) for batch in (1.0, 3.0))
+    fleet.world.register(B, DECODE, tpot_profiling_data=absurd)
+    fleet.add(C)
+    prompt = list(range(100_000))
+    for decision in [fleet.router.route(prompt, f"r{number}") for number in range(4)]:
+        fleet.router.begin(decision)
+    for _ in range(2):
+        decision = fleet.router.route(prompt)
+        assert decision.prefill in {A, C}
+        json.dumps(decision.to_dict(), allow_nan=False)
+        fleet.router.first_token("r0")  # of one of two at A
 
 
 # --- decode ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Needs numpy; imported only with the policy that predicts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from kvcache.registry.model import Registration
 
 __all__ = ["Predictor"]
+
+_LONGEST_MS: Final = 1e9
+"""Eleven days: longer predictions are as good as this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +53,17 @@ class Predictor:
     def ttft_ms(self, length: int) -> float:
         """Time to the first token of a prompt of `length` tokens."""
         constant, linear, square = self.ttft
-        return max(0.0, constant + linear * length + square * length * length)
+        return _within(constant + linear * length + square * length * length)
 
     def tpot_ms(self, batch_size: int, total_length: int) -> float:
         """Time of one output token in a batch of requests that have `total_length` tokens together."""
         constant, per_request, per_token = self.tpot
-        return max(0.0, constant + per_request * batch_size + per_token * total_length)
+        return _within(constant + per_request * batch_size + per_token * total_length)
+
+
+def _within(time_ms: float) -> float:
+    """A time that can be summed up and taken from the sum again; 0 for what is no number."""
+    return min(_LONGEST_MS, max(0.0, time_ms))
 
 
 def _fit(
