@@ -6,9 +6,18 @@ nobody asks about costs microseconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    runtime_checkable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +43,7 @@ ServingRole: TypeAlias = Literal["prefill", "decode"]
 """What an instance would do for a request: a DEFAULT instance is chosen as prefill."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An instance that can be chosen now."""
 
     instance: Instance
@@ -100,8 +108,10 @@ class Choice(NamedTuple):
     """Whatever the policy needs to explain its choice later; must not change any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+_NO_EXTRA: Final[Mapping[str, float]] = MappingProxyType({})
+
+
+class Terms(NamedTuple):
     """One candidate as a policy saw it, or an instance that could not be chosen."""
 
     instance_name: str
@@ -120,14 +130,10 @@ class Terms:
     queue_cost: float | None = None
     score: float | None = None
     """The smallest wins; None for policies without one."""
-    extra: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    extra: Mapping[str, float] = _NO_EXTRA
     """Terms of this policy alone."""
     excluded: str = ""
     """Why it could not be chosen; empty when it could."""
-
-    def with_score(self, score: float, **extra: float) -> Terms:
-        """The same with a score, and terms of the policy alone."""
-        return replace(self, score=score, extra=MappingProxyType(extra))
 
 
 class TurningPoint(NamedTuple):

@@ -15,6 +15,7 @@ from kvcache._core import CandidateCosts
 from kvcache.exceptions import ConfigError, ConfigFault
 from kvcache.routing.base import Choice, Explanation
 from kvcache.routing.inflight import Inflight, Sent, with_sent
+from kvcache.routing.reuse import reuses
 from kvcache.routing.rotation import Rotation
 from kvcache.routing.scores import (
     cheapest,
@@ -100,8 +101,8 @@ class CacheAware:
         del token_count
         waiting = _waiting(candidates) if choice.detail is None else choice.detail
         queue, decode_queue = map(queue_costs, waiting)
-        prefill = prefill_terms(candidates, matches, self.host_hit_weight, waiting[0], queue)
-        ratios = [terms.kv_hit_ratio for terms in prefill]
+        reused = reuses(candidates, matches, self.host_hit_weight)
+        ratios = [reuse.ratio for reuse in reused]
         lam = self.prefill_lambda
         scores = [prefill_score(lam, *pair) for pair in zip(ratios, queue, strict=True)]
         usage = [one.gpu_cache_usage_perc for one in candidates.decode]
@@ -109,8 +110,8 @@ class CacheAware:
         misses = [lam * (1.0 - ratio) for ratio in ratios]
         waits = [(1.0 - lam) * cost for cost in queue]
         return Explanation(
-            prefill=tuple(
-                terms.with_score(score) for terms, score in zip(prefill, scores, strict=True)
+            prefill=prefill_terms(
+                candidates, matches, reused, waiting=waiting[0], queue_costs=queue, scores=scores
             ),
             decode=decode_terms(candidates, waiting[1], decode_queue, decode_scores),
             prefill_decided_by=decided_by(

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from kvcache.routing.base import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kvcache._core import Matches
     from kvcache.registry.model import Instance
     from kvcache.routing.base import Candidates, Choice, Explanation, Policy, TurningPoint
@@ -154,25 +152,12 @@ class Decision:
 
 
 def _terms(terms: Terms) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "instance_name": terms.instance_name,
-        "role": terms.role,
-    }
     if terms.excluded:
-        return shown | {"excluded": terms.excluded}
-    extra: Mapping[str, float] = terms.extra
-    return (
-        shown
-        | {
-            "kv_hit_ratio": terms.kv_hit_ratio,
-            "device_hit_tokens": terms.device_hit_tokens,
-            "host_only_hit_tokens": terms.host_only_hit_tokens,
-            "no_hits": terms.no_hits,
-            "waiting_requests_num": terms.waiting_requests_num,
-            "gpu_cache_usage_perc": terms.gpu_cache_usage_perc,
-            "queue_cost": terms.queue_cost,
-            "score": terms.score,
-            "excluded": "",
+        return {
+            "instance_name": terms.instance_name,
+            "role": terms.role,
+            "excluded": terms.excluded,
         }
-        | dict(extra)
-    )
+    shown = terms._asdict()
+    shown.update(shown.pop("extra"))
+    return shown

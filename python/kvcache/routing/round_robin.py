@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kvcache.routing.base import Choice, Explanation
+from kvcache.routing.reuse import reuses
 from kvcache.routing.rotation import Rotation
 from kvcache.routing.shown_terms import decode_terms, prefill_terms, reported_waiting
 
@@ -47,7 +48,12 @@ class RoundRobin:
         decode_waiting = reported_waiting(candidates.decode)
         return Explanation(
             prefill=prefill_terms(
-                candidates, matches, 1.0, reported_waiting(candidates.prefill), none
+                candidates,
+                matches,
+                reuses(candidates, matches, 1.0),
+                waiting=reported_waiting(candidates.prefill),
+                queue_costs=none,
+                scores=none,
             ),
             decode=decode_terms(candidates, decode_waiting, decode_none, decode_none),
             prefill_decided_by=_decided_by(candidates.prefill),

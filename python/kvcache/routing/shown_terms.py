@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcache.routing.base import Terms
-from kvcache.routing.reuse import reuses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvcache._core import Matches
     from kvcache.routing.base import Candidate, Candidates
+    from kvcache.routing.reuse import Reuse
 
 __all__ = ["decode_terms", "prefill_terms", "reported_waiting"]
 
@@ -19,17 +19,20 @@ __all__ = ["decode_terms", "prefill_terms", "reported_waiting"]
 def prefill_terms(
     candidates: Candidates,
     matches: Matches | None,
-    host_hit_weight: float,
+    reused: Sequence[Reuse],
+    *,
     waiting: Sequence[int | None],
     queue_costs: Sequence[float | None],
+    scores: Sequence[float | None],
 ) -> tuple[Terms, ...]:
-    """Of each prefill candidate, without a score."""
+    """Of each prefill candidate, where `reused` is what each reuses."""
     rows = zip(
         candidates.prefill,
         candidates.prefill_names,
-        reuses(candidates, matches, host_hit_weight),
+        reused,
         waiting,
         queue_costs,
+        scores,
         strict=True,
     )
     return tuple(
@@ -43,8 +46,9 @@ def prefill_terms(
             waiting_requests_num=queue,
             gpu_cache_usage_perc=one.report.load.gpu_cache_usage_perc if one.report else None,
             queue_cost=cost,
+            score=score,
         )
-        for one, name, reuse, queue, cost in rows
+        for one, name, reuse, queue, cost, score in rows
     )
 
 

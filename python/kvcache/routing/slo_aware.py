@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvcache.exceptions import ConfigError, ConfigFault
@@ -16,6 +17,7 @@ from kvcache.registry.model import InstanceType, Role
 from kvcache.routing.accounting import Accounts
 from kvcache.routing.base import Choice, Explanation
 from kvcache.routing.predictor import Predictor
+from kvcache.routing.reuse import reuses
 from kvcache.routing.rotation import Rotation
 from kvcache.routing.scores import cheapest
 from kvcache.routing.shown_terms import decode_terms, prefill_terms, reported_waiting
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from kvcache.registry.model import Instance, Registration
     from kvcache.registry.registry import Registry
     from kvcache.routing.accounting import Account
-    from kvcache.routing.base import Candidates
+    from kvcache.routing.base import Candidates, Terms
     from kvcache.routing.decision import Decision
 
 __all__ = ["SloAware"]
@@ -178,17 +180,14 @@ class SloAware:
         decode_none = [None] * len(candidates.decode)
         waiting = reported_waiting(candidates.prefill)
         decode_waiting = reported_waiting(candidates.decode)
-        prefill = prefill_terms(candidates, matches, 1.0, waiting, none)
-        decode = decode_terms(candidates, decode_waiting, decode_none, decode_none)
+        reused = reuses(candidates, matches, 1.0)
+        prefill = prefill_terms(
+            candidates, matches, reused, waiting=waiting, queue_costs=none, scores=seen.prefill_ms
+        )
+        decode = decode_terms(candidates, decode_waiting, decode_none, seen.tpot_ms)
         return Explanation(
-            prefill=tuple(
-                terms.with_score(ms, estimated_prefill_ms=ms)
-                for terms, ms in zip(prefill, seen.prefill_ms, strict=True)
-            ),
-            decode=tuple(
-                terms.with_score(ms, predicted_tpot_ms=ms)
-                for terms, ms in zip(decode, seen.tpot_ms, strict=True)
-            ),
+            prefill=tuple(_with_extra(terms, "estimated_prefill_ms") for terms in prefill),
+            decode=tuple(_with_extra(terms, "predicted_tpot_ms") for terms in decode),
             prefill_decided_by=_prefill_decided_by(candidates, choice),
             decode_decided_by=_decode_decided_by(candidates, choice),
         )
@@ -294,6 +293,11 @@ class SloAware:
 def _tpot_ms(account: Account, predictor: Predictor, token_count: int) -> float:
     """Of one output token with one more request of so many tokens."""
     return predictor.tpot_ms(account.decode_requests + 1, account.decode_tokens + token_count)
+
+
+def _with_extra(terms: Terms, name: str) -> Terms:
+    """The same, with the score under its own name as well."""
+    return terms._replace(extra=MappingProxyType({name: terms.score or 0.0}))
 
 
 def _prefill_decided_by(candidates: Candidates, choice: Choice) -> str:
