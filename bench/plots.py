@@ -1,10 +1,11 @@
-"""Plots of records, as SVG: cost against prompt length, streams and entries, a line a contestant."""
+"""Plots of records, as SVG: cost against prompt length, streams and entries, a line a contestant; and of fleets."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from records import Records, select
+from tables import FLEET
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,5 +110,41 @@ def draw(plot: Plot, folder: Path) -> Path:
     axes.legend(fontsize=7)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{plot.name}.svg"
+    figure.savefig(file, metadata={"Date": None})
+    return file
+
+
+def draw_fleet(records: Records, file: Path) -> Path:
+    """What each policy gives and takes, a panel a load: tokens reused against the longest waits. Needs matplotlib."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 (optional)
+    from matplotlib.ticker import NullFormatter, StrMethodFormatter  # noqa: PLC0415 (optional)
+
+    runs = select(records, FLEET)
+    loads = sorted({record.figures["sessions_per_s"] for record in runs})
+    figure = Figure(figsize=(3.4 * len(loads), 3.6), layout="constrained")
+    panels = figure.subplots(1, len(loads), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, per_s in zip(panels, loads, strict=True):
+        axes.set(title=f"{per_s:g} sessions/s", xlabel="tokens reused, %", yscale="log")
+        lines: dict[str, list[tuple[float, float, str]]] = {}
+        for record in runs:
+            if record.figures["sessions_per_s"] == per_s:
+                name = "RR" if record.contestant == "RR" else f"CAR, queues {record.variant}"
+                weight = record.contestant.removeprefix("CAR ").replace("least loaded", "0")
+                point = (record.figures["hit_rate"] * 100, record.figures["wait_p99_s"], weight)
+                lines.setdefault(name, []).append(point)
+        for name, points in lines.items():
+            across, up, _ = zip(*points, strict=True)
+            axes.plot(across, up, marker="o", markersize=4, label=name)
+            for x, y, weight in points:
+                label, below = ("RR", -9) if name == "RR" else (f"λ {weight}", 4)
+                axes.annotate(label, (x, y), (3, below), textcoords="offset points", fontsize=7)
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_yticks([2, 5, 10, 20, 50])
+        axes.margins(x=0.12)
+        axes.grid(visible=True, which="both", alpha=0.25)
+    panels[0].set_ylabel("p99 of the wait, s")
+    panels[-1].legend(fontsize=7)
+    file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, metadata={"Date": None})
     return file

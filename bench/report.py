@@ -3,6 +3,7 @@
     python bench/report.py                all; the first time builds the peers: about 4 minutes more on 2 cores; needs 8 GB
     python bench/report.py --smoke        proves in seconds that the harness works: tiny, no peers, writes nothing
     python bench/report.py --goals        only what is promised, as a table on stdout: 2 minutes
+    python bench/report.py --simulation   only the simulated fleet, into the README and docs/plots: 2 minutes
     python bench/report.py --from FILE    tables and plots anew from the figures of an earlier run
 
 Raw figures stay in `$KVCACHE_BENCH_DIR/figures.json` (`target/bench`).
@@ -32,7 +33,9 @@ from test_index import SMOKE_ENTRIES
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
-BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
+FLEET_PLOT = HERE.parent / "docs" / "plots" / "fleet.svg"
+FIGURES = ("<!-- figures -->", "<!-- end of figures -->")
+SIMULATION = ("<!-- simulation -->", "<!-- end of simulation -->")
 PEER_CRATES = ("dynamo-kv-router", "kv-index")
 PEER_PACKAGES = ("ai-dynamo-runtime", "numpy", "xxhash")
 
@@ -86,19 +89,26 @@ def render(found: records.Records, stated: dict[str, str], drawn: list[Path]) ->
     return "\n\n".join(parts)
 
 
-def write_readme(figures: str) -> None:
-    before, rest = README.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    README.write_text(f"{before}{BEGIN}\n\n{figures}\n\n{END}{after}")
+def write_readme(figures: str, marks: tuple[str, str] = FIGURES) -> None:
+    begin, end = marks
+    before, rest = README.read_text().split(begin)
+    _, after = rest.split(end)
+    README.write_text(f"{before}{begin}\n\n{figures}\n\n{end}{after}")
 
 
 def publish(found: records.Records, stated: dict[str, str]) -> None:
     drawn = []
-    if plots.available():
+    if can_draw():
         drawn = [plots.draw(plot, HERE / "plots") for plot in plots.plots(found)]
-    else:
-        print("no plots: they need matplotlib (pip install matplotlib)", file=sys.stderr)
     write_readme(render(found, stated, drawn))
+
+
+def can_draw() -> bool:
+    """Whether there is matplotlib; without it says so."""
+    if plots.available():
+        return True
+    print("no plots: they need matplotlib (pip install matplotlib)", file=sys.stderr)
+    return False
 
 
 def smoke() -> None:
@@ -112,6 +122,15 @@ def promised() -> None:
     print(render(runs.promised(), stated, []))
 
 
+def simulation() -> None:
+    """The tables of the simulated fleet, and its plot."""
+    found = runs.simulated()
+    parts = [f"#### {heading}\n\n{table}" for heading, table in tables.fleet(found)]
+    write_readme("\n\n".join(parts), SIMULATION)
+    if can_draw():
+        plots.draw_fleet(found, FLEET_PLOT)
+
+
 def full(rounds: int) -> None:
     stated = conditions(rounds)
     folder = w1.directory()
@@ -123,6 +142,7 @@ def full(rounds: int) -> None:
     }
     (folder / "figures.json").write_text(json.dumps(kept))
     publish(found, stated)
+    simulation()
 
 
 def again(file: Path) -> None:
@@ -134,6 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures everything and writes the tables.")
     parser.add_argument("--smoke", action="store_true", help="tiny, no peers, writes nothing")
     parser.add_argument("--goals", action="store_true", help="only what is promised")
+    parser.add_argument("--simulation", action="store_true", help="only the simulated fleet")
     parser.add_argument("--rounds", type=int, default=3, help="alternating rounds a process")
     parser.add_argument("--from", dest="earlier", type=Path, help="figures.json of an earlier run")
     args = parser.parse_args()
@@ -141,6 +162,8 @@ def main() -> None:
         smoke()
     elif args.goals:
         promised()
+    elif args.simulation:
+        simulation()
     elif args.earlier:
         again(args.earlier)
     else:

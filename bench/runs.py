@@ -117,14 +117,21 @@ def promised() -> Records:
     binary = build(CORE_MANIFEST)
     commands = [[str(binary), measure] for measure in CORE_MEASURES]
     commands += [[sys.executable, str(HERE / script)] for script in PYTHON_GOALS]
-    found = []
-    for command in commands:
-        print(" ".join(command), file=sys.stderr, flush=True)
-        done = subprocess.run(  # noqa: S603 (our own arguments)
-            command, check=True, stdout=subprocess.PIPE, text=True
-        )
-        found += [records.parse(line) for line in done.stdout.splitlines()]
-    return found
+    return [record for command in commands for record in printed(command)]
+
+
+def simulated(*flags: str) -> Records:
+    """A fleet under each policy. No clock is read: whatever else runs changes no figure."""
+    return printed([sys.executable, str(HERE / "simulation.py"), *flags])
+
+
+def printed(command: list[str]) -> Records:
+    """The records that a command prints, one a line."""
+    print(" ".join(command), file=sys.stderr, flush=True)
+    done = subprocess.run(  # noqa: S603 (our own arguments)
+        command, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return [records.parse(line) for line in done.stdout.splitlines()]
 
 
 def criterion() -> Records:

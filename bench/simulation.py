@@ -40,7 +40,7 @@ class Scale(NamedTuple):
     hardware: Hardware = Hardware()
 
 
-FULL = Scale(16, 2000, (5.0, 9.0, 13.0))
+FULL = Scale(16, 3000, (5.0, 9.0, 13.0))
 SMOKE = Scale(4, 60, (3.0,), Hardware(device_blocks=256, host_blocks=512))
 
 

@@ -47,6 +47,14 @@ PYTHON = (
     Column("query from numpy, p50 / p99 µs", "query W1 from numpy", ("p50_us", "p99_us")),
     Column("stores, M blocks/s", "store W1", ("blocks_per_s",), 1e-6, more_is_better=True),
 )
+FLEET = "simulated fleet"
+FLEET_COLUMNS = (
+    ("tokens reused, %", "hit_rate", 100.0),
+    ("wait, mean s", "wait_mean_s", 1.0),
+    ("wait, p99 s", "wait_p99_s", 1.0),
+    ("first token, mean s", "ttft_mean_s", 1.0),
+    ("most requests, times the mean", "spread", 1.0),
+)
 VARIANTS = {
     "shared": "engines agree on wire hashes",
     "private-wires": "wire hashes of its own for each engine",
@@ -132,6 +140,32 @@ def operations(records: Records) -> str:
         label = f"{record.measure}: {record.contestant}"
         rows.append([label, str(record.block_size), number(cost / 1e3), number(cost / unit)])
     return grid(["operation", "tokens a block", "µs", "times hashing its tokens"], rows)
+
+
+def fleet(records: Records) -> list[tuple[str, str]]:
+    """(heading, table) of each load that a fleet was simulated under, a policy a row."""
+    found = []
+    runs = select(records, FLEET)
+    for per_s in sorted({record.figures["sessions_per_s"] for record in runs}):
+        same = [record for record in runs if record.figures["sessions_per_s"] == per_s]
+        rows = [
+            [
+                record.contestant,
+                record.variant,
+                *(number(record.figures[key] * scale) for _, key, scale in FLEET_COLUMNS),
+                str(record.figures["herding"]),
+            ]
+            for record in same
+        ]
+        header = ["", "queues", *(title for title, _, _ in FLEET_COLUMNS), "largest burst"]
+        first = same[0]
+        reachable = round(first.figures["reachable"] * 100)
+        heading = (
+            f"{first.streams} instances, {per_s:g} sessions/s, {first.entries} requests, "
+            f"of whose tokens {reachable} % came before"
+        )
+        found.append((heading, grid(header, rows)))
+    return found
 
 
 def main_sections(records: Records) -> Iterator[tuple[str, str]]:

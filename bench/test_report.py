@@ -57,6 +57,29 @@ def test_the_best_of_several_runs_keeps_the_worst_answers() -> None:
     assert best.figures == {"blocks_per_s": 9e6, "wrong": 2, "queries": 9, "main": True}
 
 
+def fleet_run(contestant: str, variant: str, sessions_per_s: float) -> Record:
+    seconds = {"wait_mean_s": 0.5, "wait_p99_s": 4.0, "ttft_mean_s": 1.0}
+    figures = {"sessions_per_s": sessions_per_s, "reachable": 0.6, "hit_rate": 0.25, "herding": 9}
+    figures |= {"spread": 1.2, **seconds}
+    return Record("simulated fleet", contestant, variant, streams=16, entries=70, figures=figures)
+
+
+def test_a_fleet_has_a_table_a_load() -> None:
+    runs = [fleet_run("RR", "as reported", 9.0), fleet_run("CAR 0.5", "corrected", 5.0)]
+    (first, table), (second, _) = tables.fleet(runs)
+    assert first == "16 instances, 5 sessions/s, 70 requests, of whose tokens 60 % came before"
+    assert "9 sessions/s" in second
+    assert "| CAR 0.5 | corrected | 25.0 | 0.50 | 4.00 | 1.00 | 1.20 | 9 |" in table
+
+
+def test_a_fleet_is_drawn(tmp_path: Path) -> None:
+    if not plots.available():
+        pytest.skip("plots need matplotlib")
+    runs = [fleet_run("RR", "as reported", 9.0), fleet_run("CAR 0.5", "corrected", 9.0)]
+    file = plots.draw_fleet(runs, tmp_path / "plots" / "fleet.svg")
+    assert file.read_text().startswith("<?xml")
+
+
 def test_plots_are_drawn(tmp_path: Path) -> None:
     if not plots.available():
         pytest.skip("plots need matplotlib")
