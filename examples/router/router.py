@@ -114,10 +114,11 @@ async def passed_on(answer: httpx.Response) -> AsyncIterator[bytes]:
 
 async def serve(port: int, policy: str, duration: float | None) -> None:
     config = kvcache.KvEventsConfig.from_dict({"discovery": {"block_size": BLOCK_SIZE}})
-    timeout = httpx.Timeout(60.0, connect=2.0)
+    # As many streams at a time as there are.
+    limits, timeout = httpx.Limits(), httpx.Timeout(60.0, connect=2.0)
     listener = socket.create_server(("127.0.0.1", port))
     with listener, kvcache.Directory(config) as directory:
-        async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False) as client:
             proxy = Proxy(policy, directory, client)
             app = Starlette(
                 routes=[
