@@ -3,6 +3,7 @@
     python bench/simulation.py              a JSON record a line; progress on stderr; about a minute on one core
     python bench/simulation.py --smoke      the same in a second, tiny
     python bench/simulation.py --seed 2     other traffic
+    python bench/simulation.py --host_hit_weight 0      CAR with another weight of Host memory
 
 Nothing here waits: time is a number (`fleet.py`), and the same seed gives the same figures. The traffic is that of
 `traffic.py`; index, registry and policies are those of `kvcache`.
@@ -14,6 +15,7 @@ import argparse
 import json
 import math
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import kvcache
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 MEASURE = "simulated fleet"
 REPORTED, CORRECTED = "as reported", "corrected"
 LAMBDAS = (0.3, 0.5, 0.7)
+HOST_HIT_WEIGHT = 0.5
 
 
 class Scale(NamedTuple):
@@ -50,16 +53,18 @@ class Contestant(NamedTuple):
     make: Callable[[], Policy]
 
 
-def contestants() -> Iterator[Contestant]:
+def contestants(host_hit_weight: float = HOST_HIT_WEIGHT) -> Iterator[Contestant]:
     yield Contestant("RR", REPORTED, kvcache.RoundRobin)
     # CAR with λ 0 is the queue alone.
     for name, prefill_lambda in (("least loaded", 0.0), *((f"CAR {x}", x) for x in LAMBDAS)):
         for variant in (REPORTED, CORRECTED):
-            yield Contestant(name, variant, _cache_aware(prefill_lambda, variant))
-
-
-def _cache_aware(prefill_lambda: float, variant: str) -> Callable[[], Policy]:
-    return lambda: kvcache.CacheAware(prefill_lambda, inflight_correction=variant == CORRECTED)
+            make = partial(
+                kvcache.CacheAware,
+                prefill_lambda,
+                host_hit_weight,
+                inflight_correction=variant == CORRECTED,
+            )
+            yield Contestant(name, variant, make)
 
 
 def simulate(
@@ -99,8 +104,8 @@ def figures(fleet: Fleet, requests: list[Request]) -> dict[str, float]:
     }
 
 
-def run(scale: Scale, seed: int) -> Iterator[dict[str, object]]:
-    cases = [(per_s, one) for per_s in scale.sessions_per_s for one in contestants()]
+def run(scale: Scale, seed: int, host_hit_weight: float) -> Iterator[dict[str, object]]:
+    cases = [(per_s, one) for per_s in scale.sessions_per_s for one in contestants(host_hit_weight)]
     for number, (sessions_per_s, one) in enumerate(cases, 1):
         where = f"{one.name}, {one.variant}, {sessions_per_s:g} sessions/s"
         print(f"simulation {number}/{len(cases)}: {where}", file=sys.stderr, flush=True)
@@ -111,8 +116,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Simulates a fleet under each policy.")
     parser.add_argument("--smoke", action="store_true", help="tiny: proves that it works")
     parser.add_argument("--seed", type=int, default=1, help="of the traffic")
+    parser.add_argument("--host_hit_weight", type=float, default=HOST_HIT_WEIGHT, help="of CAR")
     args = parser.parse_args()
-    for record in run(SMOKE if args.smoke else FULL, args.seed):
+    scale = SMOKE if args.smoke else FULL
+    for record in run(scale, args.seed, args.host_hit_weight):
         print(json.dumps(record), flush=True)
 
 
