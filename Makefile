@@ -32,8 +32,8 @@ $(VENV)/installed: $(VENV)/tools $(RUST_SOURCES) $(PYTHON_SOURCES)
 check lint: build
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	$(BIN)/ruff format --check python tests bench
-	$(BIN)/ruff check python tests bench
+	$(BIN)/ruff format --check python tests bench examples
+	$(BIN)/ruff check python tests bench examples
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest kvcache._core --mypy-config-file pyproject.toml
 

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import uvicorn
+from kvcache.testing import SimulatedEngine
 from prompts import BLOCK_SIZE, token_ids
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-
-from kvcache.testing import SimulatedEngine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

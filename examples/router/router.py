@@ -13,14 +13,12 @@ import socket
 from typing import TYPE_CHECKING
 
 import httpx
+import kvcache
 import uvicorn
 from prompts import BLOCK_SIZE, token_ids
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-
-import kvcache
-from kvcache.registry.model import InstanceType, Load, Registration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,7 +50,9 @@ class Proxy:
         """An engine is alive; a process that is new is registered, and its stream followed from now on."""
         beat = await request.json()
         name, incarnation = beat["name"], beat["incarnation_id"]
-        registration = Registration(name, InstanceType.DEFAULT, incarnation_id=incarnation)
+        registration = kvcache.Registration(
+            name, kvcache.InstanceType.DEFAULT, incarnation_id=incarnation
+        )
         known = self._registry.snapshot().instances.get(name)
         if known is None or known.identity != registration.identity:
             self._registry.put(name, registration, next(self._revisions))
@@ -60,7 +60,7 @@ class Proxy:
             spec = kvcache.StreamSpec(**beat["stream"], identity=registration.identity)
             self._streams[name] = spec
             self._directory.set_streams(list(self._streams.values()))
-        load = Load.of(beat["load_metrics"])
+        load = kvcache.Load.of(beat["load_metrics"])
         self._registry.record_heartbeat(name, incarnation_id=incarnation, load=load)
         return JSONResponse({"status": "ok"})
 

@@ -34,7 +34,9 @@ from kvcache.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from kvcache.registry.model import InstanceType, Load, Registration
     from kvcache.registry.registry import Registry
+    from kvcache.routing.base import Policy
     from kvcache.routing.cache_aware import CacheAware
     from kvcache.routing.decision import Decision
     from kvcache.routing.round_robin import RoundRobin
@@ -49,12 +51,16 @@ __all__ = [
     "Conversation",
     "Decision",
     "Directory",
+    "InstanceType",
     "KvCacheError",
     "KvEventsConfig",
+    "Load",
     "Match",
     "Matches",
     "NoInstanceError",
+    "Policy",
     "PrefixIndex",
+    "Registration",
     "Registry",
     "RequestError",
     "RoundRobin",
@@ -73,6 +79,10 @@ __getattr__ = lazily(
     {
         "CacheAware": "kvcache.routing.cache_aware",
         "Decision": "kvcache.routing.decision",
+        "InstanceType": "kvcache.registry.model",
+        "Load": "kvcache.registry.model",
+        "Policy": "kvcache.routing.base",
+        "Registration": "kvcache.registry.model",
         "Registry": "kvcache.registry.registry",
         "RoundRobin": "kvcache.routing.round_robin",
         "Router": "kvcache.routing.router",

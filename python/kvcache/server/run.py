@@ -158,6 +158,10 @@ def serve(options: ServeOptions) -> None:
                 _log.warning("CAR scores every hit 0, as there is no index")
         elif options.config.discovery is None:
             _log.info("following streams: %d", len(options.config.streams))
+            if service.router.policy.name == "CAR":
+                _log.warning(
+                    "CAR scores every hit 0: nobody knows which process a static stream is"
+                )
 
         def on_ready() -> None:
             # One write: the line must not be torn by a log line of another thread.
