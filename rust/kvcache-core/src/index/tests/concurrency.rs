@@ -11,7 +11,7 @@ use crate::model::{ApplyError, Sequence, Tier};
 const PROMPT: [u32; 24] = [1; 24];
 
 /// View A has 12 Device blocks; view B has 5 Host blocks.
-fn draft(writer: &StreamWriter, a: bool) -> Draft {
+fn draft(writer: &StreamWriter, a: bool) -> Result<Draft, ApplyError> {
     let (blocks, tier) = if a {
         (12, Tier::Device)
     } else {
@@ -20,8 +20,17 @@ fn draft(writer: &StreamWriter, a: bool) -> Draft {
     let wires: Vec<u64> = (0..blocks).collect();
     let mut draft = writer.new_draft();
     let events = Events::default().store(None, &wires, &PROMPT[..wires.len() * 2], tier);
-    events.draft(&mut draft, Origin::Snapshot).unwrap();
-    draft
+    events.draft(&mut draft, Origin::Snapshot)?;
+    Ok(draft)
+}
+
+/// Stops the other threads however its own ends: else a failed assertion would wait for them for ever.
+struct StopsAll<'a>(&'a AtomicBool);
+
+impl Drop for StopsAll<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn expected(a: bool) -> Hit {
@@ -42,7 +51,7 @@ fn an_answer_is_of_one_view() {
     let (index, mut writer) = one_stream(100);
     // Churns the same tree and slots meanwhile.
     let mut neighbour = published(&index, "b", 2_000);
-    let first = draft(&writer, true);
+    let first = draft(&writer, true).unwrap();
     writer.publish(first, Some(Sequence(1))).unwrap();
     let stop = AtomicBool::new(false);
     let seen = [AtomicU64::new(0), AtomicU64::new(0)];
@@ -69,6 +78,7 @@ fn an_answer_is_of_one_view() {
                 events.clear().apply(&mut neighbour).unwrap();
             }
         });
+        let _stops_all = StopsAll(&stop);
         let start = Instant::now();
         let mut a = false;
         let enough = |flips| {
@@ -81,8 +91,8 @@ fn an_answer_is_of_one_view() {
                 // On a busy machine readers would see only the view before slots run out, always the same.
                 thread::yield_now();
             }
-            let next = draft(&writer, a);
-            match writer.publish(next, Some(Sequence(u64::from(a)))) {
+            let sequence = Some(Sequence(u64::from(a)));
+            match draft(&writer, a).and_then(|next| writer.publish(next, sequence)) {
                 Ok(_) => {
                     flips += 1;
                     a = !a;
@@ -94,7 +104,6 @@ fn an_answer_is_of_one_view() {
                 }
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let seen = seen.map(AtomicU64::into_inner);
     assert!(
@@ -120,6 +129,7 @@ fn a_sequence_promises_no_more_than_the_answer_has() {
                 assert!(right, "{got:?}");
             }
         });
+        let _stops_all = StopsAll(&stop);
         for round in 0..20 {
             for message in 0..1_000_u64 {
                 let parent = message.checked_sub(1);
@@ -132,7 +142,6 @@ fn a_sequence_promises_no_more_than_the_answer_has() {
             let draft = writer.new_draft();
             writer.publish(draft, None).unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -184,6 +193,7 @@ fn what_is_held_all_the_time_is_always_seen() {
                     .unwrap();
             }
         });
+        let _stops_all = StopsAll(&stop);
         let start = Instant::now();
         let mut rng = fastrand::Rng::with_seed(2);
         let mut here = Tier::Device;
@@ -204,7 +214,6 @@ fn what_is_held_all_the_time_is_always_seen() {
             }
             here = there;
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(queries.into_inner() >= 20_000);
 }
