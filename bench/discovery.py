@@ -94,8 +94,9 @@ def etcd() -> Iterator[str]:
                 client,
             ),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", f"default={peer}", "--unsafe-no-fsync", "--log-level", "error"),
+            *("--initial-cluster", f"default={peer}", "--unsafe-no-fsync", "--logger", "zap"),
         ]
+        words += ["--log-level", "error"]
         server = subprocess.Popen([program, *words])  # noqa: S603 (our own arguments)
         try:
             deadline = time.monotonic() + PATIENCE_S

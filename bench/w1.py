@@ -2,7 +2,8 @@
 
     python bench/w1.py [--entries N] [--workers N] [--queries N] [--block-size N ...]
 
-200 system prompts of 2-8 k tokens, Zipf-popular, each with up to 50 continuations of 1-16 k tokens; every
+200 system prompts (as many again for every 15 M entries) of 2-8 k tokens, Zipf-popular, each with up to 50
+continuations of 1-16 k tokens; every
 sequence is stored by 1-8 workers (few mostly) in events of up to 2,048 tokens, until `--entries` (worker,
 16-token block) pairs exist. Every fourth placement is later evicted, all but its shared part. Queries have
 1-32 k tokens, log-uniform; 70 % begin with a part of a known sequence, the others are new.
@@ -48,6 +49,7 @@ HASH_SEED = 1337
 VOCABULARY = 128_000
 PROMPTS = 200
 CONTINUATIONS = 50
+ENTRIES_OF_PROMPTS = 15_000_000
 MAX_HOLDERS = 8
 EVENT_TOKENS = 2048
 BASE_BLOCK_TOKENS = 16
@@ -115,7 +117,9 @@ def ensure(entries: int, workers: int, block_sizes: Sequence[int], queries: int)
 
 def draw(entries: int, workers: int, queries: int) -> Scenario:
     rng = np.random.default_rng(RNG_SEED)
-    lengths = rng.integers(2000, 8001, PROMPTS) // BASE_BLOCK_TOKENS * BASE_BLOCK_TOKENS
+    # 200 prompts have 18 M entries at most.
+    count = PROMPTS * (1 + entries // ENTRIES_OF_PROMPTS)
+    lengths = rng.integers(2000, 8001, count) // BASE_BLOCK_TOKENS * BASE_BLOCK_TOKENS
     prompts = [rng.integers(0, VOCABULARY, length, dtype=np.uint32) for length in lengths]
     sequences, placements = _draw_placements(rng, prompts, entries, workers)
     order = rng.permutation(len(placements))
