@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 QUERY = "/v1/internal/kv-cache/query"
 HEARTBEAT = "/v1/internal/heartbeat"
 ROUTE = "/v1/internal/route"
+REQUESTS = "/v1/internal/requests"
 GET_ROUTES = [
     "/health",
     "/healthz",
@@ -109,7 +110,7 @@ def test_a_closed_service_is_alive_and_not_ready(app: App, directory: FakeDirect
 def test_openapi_describes_every_route(app: App) -> None:
     document = app.ask("GET", "/openapi.json").json()
     described = set(document["paths"])
-    assert described == {QUERY, HEARTBEAT, ROUTE, *GET_ROUTES} - {"/openapi.json"}
+    assert described == {QUERY, HEARTBEAT, ROUTE, REQUESTS, *GET_ROUTES} - {"/openapi.json"}
     answer = document["paths"][QUERY]["post"]["responses"]["200"]
     schema = answer["content"]["application/json"]["schema"]
     match = schema["properties"]["matches"]["items"]

@@ -25,9 +25,11 @@ from kvcache.server.openapi import (
     DESCRIPTION,
     HEARTBEAT_OPERATION,
     QUERY_OPERATION,
+    REQUESTS_OPERATION,
     ROUTE_OPERATION,
 )
 from kvcache.server.query import QUERY_PATH, QueryRoute
+from kvcache.server.requests import REQUESTS_PATH, RequestsRoute
 from kvcache.server.route import ROUTE_PATH, RouteRoute, decisions_router
 from kvcache.server.scrape import metrics_router
 from kvcache.server.streams import streams_router
@@ -48,6 +50,7 @@ class _App(FastAPI):
         document["paths"].setdefault(QUERY_PATH, {"post": QUERY_OPERATION})
         document["paths"].setdefault(HEARTBEAT_PATH, {"post": HEARTBEAT_OPERATION})
         document["paths"].setdefault(ROUTE_PATH, {"post": ROUTE_OPERATION})
+        document["paths"].setdefault(REQUESTS_PATH, {"post": REQUESTS_OPERATION})
         return document
 
 
@@ -70,6 +73,8 @@ def create_app(service: Service, settings: ServerSettings) -> FastAPI:
     app.router.routes.append(Route(HEARTBEAT_PATH, heartbeat.answer, methods=["POST"]))
     route = RouteRoute(service, settings.max_body_bytes)
     app.router.routes.append(Route(ROUTE_PATH, route.answer, methods=["POST"]))
+    requests = RequestsRoute(service)
+    app.router.routes.append(Route(REQUESTS_PATH, requests.answer, methods=["POST"]))
     app.include_router(decisions_router(service))
     app.include_router(streams_router(service))
     app.include_router(instances_router(service))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
+from kvcache.exceptions import RequestError
 from kvcache.registry.model import Latency, Load
 from kvcache.registry.registry import HeartbeatOutcome
 from kvcache.server.body import BodyTooLargeError, ClientGoneError, read_body
@@ -43,7 +44,7 @@ class HeartbeatRoute:
             return error_response(413, "body_too_large", str(refused))
         except ClientGoneError:
             return Response(status_code=400)  # to nobody
-        except _RefusedError as refused:
+        except RequestError as refused:
             return error_response(400, refused.code, str(refused))
         return self._record(heartbeat)
 
@@ -64,26 +65,18 @@ class HeartbeatRoute:
         return Response('{"status":"ok"}', media_type="application/json")
 
 
-class _RefusedError(Exception):
-    """Why a body is no heartbeat."""
-
-    def __init__(self, code: str, message: str) -> None:
-        self.code = code
-        super().__init__(message)
-
-
 def _parse(body: bytes) -> dict[str, Any]:
     try:
         heartbeat = json.loads(body)
     except (ValueError, RecursionError):
-        raise _RefusedError("invalid_json", "the body is not JSON") from None
+        raise RequestError("invalid_json", "the body is not JSON") from None
     if not isinstance(heartbeat, dict):
-        raise _RefusedError("not_an_object", "the body must be a JSON object")
+        raise RequestError("not_an_object", "the body must be a JSON object")
     name, incarnation_id = heartbeat.get("name"), heartbeat.get("incarnation_id")
     incarnation_id = "" if incarnation_id is None else incarnation_id
     # Bounded, as the registry remembers whom it warned of.
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME_CHARS:
-        raise _RefusedError("invalid_name", "name must be the instance's registered host:port")
+        raise RequestError("invalid_name", "name must be the instance's registered host:port")
     if not isinstance(incarnation_id, str) or len(incarnation_id) > _MAX_NAME_CHARS:
-        raise _RefusedError("invalid_incarnation_id", "incarnation_id must be a string")
+        raise RequestError("invalid_incarnation_id", "incarnation_id must be a string")
     return heartbeat

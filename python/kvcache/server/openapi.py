@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["DESCRIPTION", "HEARTBEAT_OPERATION", "QUERY_OPERATION", "ROUTE_OPERATION"]
+__all__ = [
+    "DESCRIPTION",
+    "HEARTBEAT_OPERATION",
+    "QUERY_OPERATION",
+    "REQUESTS_OPERATION",
+    "ROUTE_OPERATION",
+]
 
 DESCRIPTION: Final = (
     "Who holds how much of a prompt in which cache tier. Every error is "
@@ -163,5 +169,35 @@ HEARTBEAT_OPERATION: Final[dict[str, Any]] = {
         "404": _json("No instance is registered by this name", _ERROR),
         "409": _json("Another incarnation is registered by this name", _ERROR),
         "413": _json("Body over 64 KiB", _ERROR),
+    },
+}
+
+_REQUEST_EVENT: Final = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["request_id", "event"],
+    "properties": {
+        "request_id": {"type": "string", "minLength": 1},
+        "event": {"enum": ["begin", "first_token", "token", "finish", "cancel"]},
+    },
+}
+_ACCOUNTED: Final = {
+    "type": "object",
+    "required": ["accounted"],
+    "properties": {"accounted": {"type": "boolean"}},
+}
+
+REQUESTS_OPERATION: Final[dict[str, Any]] = {
+    "summary": "How a routed request goes on, for policies that account for requests",
+    "operationId": "record_request_event",
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": _REQUEST_EVENT}},
+    },
+    "responses": {
+        "200": _json("Whether the policy knew the request, and not this of it", _ACCOUNTED),
+        "400": _json("Not an event", _ERROR),
+        "401": _json("X-Internal-Token missing or wrong", _ERROR),
+        "413": _json("Body over 4 KiB", _ERROR),
     },
 }
