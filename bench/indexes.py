@@ -66,12 +66,10 @@ def _parent(load: Workload, span: w1.Span) -> int | None:
     return int(load.sequences[span.sequence].chained[span.first - 1]) if span.first else None
 
 
-class Kvcache:
-    HASHES = True
+class _Streams:
+    """What indexes of tokens by stream name have in common."""
 
-    @staticmethod
-    def empty(load: Workload) -> kvcache.PrefixIndex:
-        return kvcache.PrefixIndex(load.block_size)
+    HASHES = True
 
     @staticmethod
     def store(load: Workload, span: w1.Span) -> Event:
@@ -83,6 +81,12 @@ class Kvcache:
     def remove(load: Workload, span: w1.Span) -> Event:
         stream, wires = str(span.worker), _wires(load, span)[::-1]
         return lambda index: index.remove(stream, wires)
+
+
+class Kvcache(_Streams):
+    @staticmethod
+    def empty(load: Workload) -> kvcache.PrefixIndex:
+        return kvcache.PrefixIndex(load.block_size)
 
     @staticmethod
     def ask(_load: Workload, index: Any) -> Callable[[w1.Tokens], Any]:
@@ -95,23 +99,10 @@ class Kvcache:
         return {worker: hit // load.block_size for worker, hit in blocks.items() if hit}
 
 
-class PurePython:
-    HASHES = True
-
+class PurePython(_Streams):
     @staticmethod
     def empty(load: Workload) -> PurePythonIndex:
         return PurePythonIndex(load.block_size)
-
-    @staticmethod
-    def store(load: Workload, span: w1.Span) -> Event:
-        stream, parent = str(span.worker), _parent(load, span)
-        wires, tokens = _wires(load, span), _tokens(load, span)
-        return lambda index: index.store(stream, wires, tokens, parent)
-
-    @staticmethod
-    def remove(load: Workload, span: w1.Span) -> Event:
-        stream, wires = str(span.worker), _wires(load, span)[::-1]
-        return lambda index: index.remove(stream, wires)
 
     @staticmethod
     def ask(_load: Workload, index: PurePythonIndex) -> Callable[[w1.Tokens], Any]:
