@@ -103,7 +103,7 @@ def test_a_stopped_replica_frees_its_keys_at_once(etcd: Etcd) -> None:
                 assert not b.replica.is_master()
                 assert b.replica.status.lease == "none"
                 assert b.replica.counters.depositions_total == 0
-                await eventually(lambda: service(B) not in a.mirror.held, "the key is gone", 0.5)
+                await eventually(lambda: service(B) not in a.mirror.held, "the key is gone", 1.5)
                 await a.masters(0.5)
                 print(f"taken over from a stopped master in {time.monotonic() - began:.3f} s")
         assert leases(etcd) == []

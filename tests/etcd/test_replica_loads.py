@@ -82,9 +82,10 @@ def test_loads_of_heartbeats_reach_the_followers(etcd: Etcd) -> None:
             value = json.loads(a.mirror.held[load(ENGINE)].value)
             assert value == {"waiting_requests_num": 4, "gpu_cache_usage_perc": 0.5}
             assert a.mirror.held[load(ENGINE)].lease == 0
-            written = a.replica.upload_counters.loads_written_total
-            assert written >= 2
-            assert a.replica.upload_counters.loads_removed_total == 0
+            # What etcd has, others may see before its answer is here.
+            counters = a.replica.upload_counters
+            await eventually(lambda: counters.loads_written_total >= 2, "counted")
+            assert counters.loads_removed_total == 0
 
     run(test())
 
@@ -125,7 +126,7 @@ def test_the_load_of_a_deregistered_instance_is_removed(etcd: Etcd) -> None:
             await asyncio.sleep(0.5)
             assert load(ENGINE) in a.mirror.held
             forget(a, ENGINE)
-            took = await eventually(lambda: load(ENGINE) not in a.mirror.held, "removed", 0.8)
+            took = await eventually(lambda: load(ENGINE) not in a.mirror.held, "removed", 2)
             print(f"removed {took:.2f} s after deregistration, every 0.2 s it is looked")
             assert load(OTHER) in a.mirror.held
             counters = a.replica.upload_counters
@@ -153,7 +154,8 @@ def test_a_new_master_removes_what_nobody_claims_only_after_the_grace(etcd: Etcd
                 # Whoever has a registration, readable or not, keeps its load; and so does what is no name.
                 await asyncio.sleep(0.5)
                 assert {load(unreadable), load(ENGINE), odd} <= set(a.mirror.held)
-                assert a.replica.upload_counters.loads_removed_total == 1
+                counters = a.replica.upload_counters
+                await eventually(lambda: counters.loads_removed_total == 1, "counted")
 
     run(test())
 
