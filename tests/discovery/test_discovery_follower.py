@@ -41,6 +41,21 @@ class World:
         self.registry.put(f"XLLM:PREFILL:{name}", registration, 1)
 
 
+def test_who_sees_the_streams_sees_why_others_are_not_among_them() -> None:
+    world = World(max_streams=1)
+    seen: list[list[str]] = []
+
+    def set_streams(streams: Sequence[StreamSpec]) -> tuple[int, int, int]:
+        seen.append(list(world.follower.plan.exclusions))
+        return (len(streams), 0, 0)
+
+    world.directory.set_streams = set_streams  # type: ignore[method-assign]
+    world.put("a:1")
+    world.put("b:1")
+    world.follower.refresh()
+    assert seen == [["b:1"]]
+
+
 def test_streams_carry_the_configuration() -> None:
     world = World()
     world.put("[::1]:8000")

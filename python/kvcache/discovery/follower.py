@@ -70,11 +70,12 @@ class StreamFollower:
         wanted = self._planned(snapshot, shape)
         specs, refused = self._specs(wanted.streams)
         wanted = wanted.without(refused)
+        self._tell(wanted.exclusions)
+        # Before the streams: whoever sees these sees why others are not among them.
+        self._plan = wanted
         if wanted.streams != self._followed:
             self._follow(wanted.streams, specs)
-        self._tell(wanted.exclusions)
-        self._plan, self._followed = wanted, wanted.streams
-        self._shape, self._version = shape, snapshot.version
+        self._followed, self._shape, self._version = wanted.streams, shape, snapshot.version
 
     def _planned(self, snapshot: RegistrySnapshot, shape: Shape) -> Plan:
         # In a large fleet most changes are loads and new processes at old names.
