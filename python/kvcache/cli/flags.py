@@ -55,36 +55,27 @@ class Flags:
 
     def seconds(self, flag: str, text: str, minimum: float) -> float:
         """A finite number of seconds."""
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < minimum:
-            self.add(flag, f"must be a number of seconds, at least {minimum}: {ascii(text)[1:-1]}")
-            return minimum
-        return value
+        rule = f"must be a number of seconds, at least {minimum}"
+        return self._number(flag, text, minimum, math.inf, rule)
 
     def milliseconds(self, flag: str, text: str, minimum: float) -> float:
         """A finite number of milliseconds."""
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < minimum:
-            self.add(flag, f"must be a positive number of milliseconds: {ascii(text)[1:-1]}")
-            return minimum
-        return value
+        rule = "must be a positive number of milliseconds"
+        return self._number(flag, text, minimum, math.inf, rule)
 
     def share(self, flag: str, text: str) -> float:
         """A number from 0 to 1."""
+        return self._number(flag, text, 0.0, 1.0, "must be a number from 0 to 1")
+
+    def _number(self, flag: str, text: str, minimum: float, maximum: float, rule: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not 0 <= value <= 1:
-            self.add(flag, f"must be a number from 0 to 1: {ascii(text)[1:-1]}")
-            return 0.0
-        return value
+        if math.isfinite(value) and minimum <= value <= maximum:
+            return value
+        self.add(flag, f"{rule}: {ascii(text)[1:-1]}")
+        return minimum
 
     def choice(self, flag: str, text: str, choices: Sequence[str]) -> str:
         """One of a few words, in lower case."""

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvcache.registry.counts import EventKind, RegistryCounts
 from kvcache.registry.loads import Loads
@@ -43,9 +43,12 @@ if TYPE_CHECKING:
     from kvcache.registry.model import Latency, Load, Registration
     from kvcache.registry.state import Effect, Event, Record
 
-__all__ = ["HeartbeatOutcome", "Probe", "Registry", "RegistrySnapshot"]
+__all__ = ["MAX_NAME_CHARS", "HeartbeatOutcome", "Probe", "Registry", "RegistrySnapshot"]
 
 _log = logging.getLogger("kvcache.registry")
+
+MAX_NAME_CHARS: Final = 1024
+"""Of a name or an incarnation in a heartbeat. Who receives heartbeats sees to it: those that were warned of are remembered."""
 
 
 class HeartbeatOutcome(Enum):

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from kvcache.registry.model import InstanceType, Latency, Load
-from kvcache.registry.registry import HeartbeatOutcome
+from kvcache.registry.registry import MAX_NAME_CHARS, HeartbeatOutcome
 from kvcache.rpc.errors import CallError, ErrorCode
 from kvcache.rpc.messages import DecodeError, message, parse
 from kvcache.rpc.names import NameList
@@ -36,7 +36,6 @@ class Answers(Protocol):
 
 SERVICE_NAME: Final = "xllm_service.proto.XllmRpcService"
 _SERVICE_NAMES: Final = (SERVICE_NAME.encode(), SERVICE_NAME.rpartition(".")[2].encode())
-_MAX_NAME_CHARS: Final = 1024
 _OK: Final[bytes] = message("Status", ok=True).SerializeToString()
 _NOT_OK: Final[bytes] = message("Status").SerializeToString()
 
@@ -75,8 +74,8 @@ class MasterService:
     def _heartbeat(self, request: Any) -> Answer:
         name, incarnation_id = request.name, request.incarnation_id
         # The registry remembers whom it warned of.
-        if max(len(name), len(incarnation_id)) > _MAX_NAME_CHARS:
-            reason = f"name and incarnation_id must have at most {_MAX_NAME_CHARS} characters"
+        if max(len(name), len(incarnation_id)) > MAX_NAME_CHARS:
+            reason = f"name and incarnation_id must have at most {MAX_NAME_CHARS} characters"
             raise CallError(ErrorCode.BAD_REQUEST, reason)
         outcome = self._registry.record_heartbeat(
             name,

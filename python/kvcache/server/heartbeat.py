@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from kvcache.exceptions import RequestError
 from kvcache.registry.model import Latency, Load
-from kvcache.registry.registry import HeartbeatOutcome
+from kvcache.registry.registry import MAX_NAME_CHARS, HeartbeatOutcome
 from kvcache.server.body import BodyTooLargeError, ClientGoneError, read_body
 from kvcache.server.errors import error_response
 
@@ -26,7 +26,6 @@ __all__ = ["HEARTBEAT_PATH", "HeartbeatRoute"]
 
 HEARTBEAT_PATH: Final = "/v1/internal/heartbeat"
 _MAX_BODY_BYTES: Final = 64 * 1024
-_MAX_NAME_CHARS: Final = 1024
 
 
 class HeartbeatRoute:
@@ -75,8 +74,8 @@ def _parse(body: bytes) -> dict[str, Any]:
     name, incarnation_id = heartbeat.get("name"), heartbeat.get("incarnation_id")
     incarnation_id = "" if incarnation_id is None else incarnation_id
     # Bounded, as the registry remembers whom it warned of.
-    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME_CHARS:
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS:
         raise RequestError("invalid_name", "name must be the instance's registered host:port")
-    if not isinstance(incarnation_id, str) or len(incarnation_id) > _MAX_NAME_CHARS:
+    if not isinstance(incarnation_id, str) or len(incarnation_id) > MAX_NAME_CHARS:
         raise RequestError("invalid_incarnation_id", "incarnation_id must be a string")
     return heartbeat
