@@ -47,7 +47,7 @@ impl Applier {
                     let wires = &batch.wire_hashes[wire_hashes.clone()];
                     ledger.remove(&mut trie.edit(), wires, *tier)
                 }
-                Event::Cleared => ledger.clear(&mut trie.edit()),
+                Event::Cleared => ledger.clear(&mut trie.edit(), origin),
             };
         }
         Ok(report)

@@ -46,6 +46,8 @@ pub(super) struct Ledger {
     kept: Kept,
     /// By tier.
     blocks: [usize; 2],
+    /// The engine has said that it cleared its cache: whatever was known before means nothing any more.
+    is_cleared: bool,
     scratch: Scratch,
 }
 
@@ -69,6 +71,7 @@ impl Ledger {
             names: Names::new(private_names),
             kept: Kept::new(),
             blocks: [0; 2],
+            is_cleared: false,
             scratch: Scratch::default(),
         }
     }
@@ -148,11 +151,14 @@ impl Ledger {
         }
     }
 
-    /// Forgets everything.
-    pub(super) fn clear(&mut self, editor: &mut Editor<'_>) -> ApplyReport {
+    /// Forgets everything; when that is live news, also for the view that this one may replace.
+    pub(super) fn clear(&mut self, editor: &mut Editor<'_>, origin: Origin) -> ApplyReport {
         while !editor.clear_some(self.slot, usize::MAX, false) {}
         let removed = self.blocks.iter().sum::<usize>() as u64;
-        *self = Self::new(self.slot, self.max_blocks, self.has_private_names());
+        *self = Self {
+            is_cleared: self.is_cleared || origin == Origin::Live,
+            ..Self::new(self.slot, self.max_blocks, self.has_private_names())
+        };
         ApplyReport {
             removed,
             ..ApplyReport::default()

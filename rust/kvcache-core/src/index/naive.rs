@@ -21,6 +21,8 @@ pub(super) struct View {
     blocks: Vec<Block>,
     pub(super) names: Vec<(WireHash, Vec<u32>)>,
     pub(super) orphans: Vec<(WireHash, u64)>,
+    /// A live clear came: nothing is kept of an older view.
+    is_cleared: bool,
 }
 
 impl View {
@@ -34,6 +36,7 @@ impl View {
             blocks,
             names,
             orphans,
+            is_cleared: false,
         }
     }
 
@@ -56,6 +59,7 @@ impl View {
                 Event::Cleared => {
                     report.removed += (self.device() + self.host()) as u64;
                     next = Self::new(self.block_size, self.max);
+                    next.is_cleared = self.is_cleared || live;
                 }
             }
             *self = next;
@@ -401,7 +405,9 @@ impl Stream {
 
     /// Whether the copies are others than before.
     pub(super) fn publish(&mut self, mut draft: View, sequence: Option<Sequence>) -> bool {
-        if let Some(view) = &self.view {
+        if let Some(view) = &self.view
+            && !draft.is_cleared
+        {
             draft.keep_known(view);
         }
         let same = self

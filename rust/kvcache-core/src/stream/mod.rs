@@ -15,7 +15,7 @@ mod state;
 mod views;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use counters::Counters;
 pub use doubt::{Doubt, DoubtKind};

@@ -4,5 +4,5 @@ mod calibration;
 mod doubts;
 mod limits;
 mod merging;
-mod rig;
+pub(crate) mod rig;
 mod walk;

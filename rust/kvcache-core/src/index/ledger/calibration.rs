@@ -3,6 +3,7 @@
 //! A snapshot names resident blocks alone, but an engine may still refer to the others, as parents and
 //! in tokenless events (spec: content keys). They are kept as far as there is room, without copies and
 //! as the oldest of all. What the new view knows, it knows better: a wire hash that it uses is its own.
+//! Nothing outlives a clear: an engine that has cleared its cache refers to nothing from before.
 
 use std::collections::HashMap;
 
@@ -24,11 +25,19 @@ impl Ledger {
 
     /// Whether `other`, which has the same copies and nothing else, adds nothing to this view.
     pub(in super::super) fn includes(&self, other: &Self) -> bool {
-        other.is_plain() && self.names.are_first_names() && self.kept.orphans() == 0
+        let knows_as_much = if other.is_cleared {
+            self.is_plain()
+        } else {
+            self.names.are_first_names() && self.kept.orphans() == 0
+        };
+        other.is_plain() && knows_as_much
     }
 
-    /// Keeps what `old` knows and this view does not. To be called once, before this one is published.
+    /// Keeps what `old` knows and this view does not, unless it was cleared. To be called once, before this one is published.
     pub(in super::super) fn keep_known(&mut self, editor: &mut Editor<'_>, old: &mut Self) {
+        if self.is_cleared {
+            return;
+        }
         let mut carried: HashMap<BlockId, WireHash> = HashMap::new();
         for first in editor.known_beyond(old.slot, self.slot) {
             self.carry_run(editor, old, first, &mut carried);

@@ -14,21 +14,21 @@ use crate::stream::*;
 
 /// What a published view holds, by wire hash; parents are only looked up.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FakeView {
-    pub(super) known: HashSet<WireHash>,
-    pub(super) orphans: HashSet<WireHash>,
-    pub(super) device: HashSet<WireHash>,
+pub(crate) struct FakeView {
+    pub(crate) known: HashSet<WireHash>,
+    pub(crate) orphans: HashSet<WireHash>,
+    pub(crate) device: HashSet<WireHash>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct FakeViews {
-    pub(super) published: Option<(FakeView, Sequence)>,
-    pub(super) draft: Option<FakeView>,
-    pub(super) error: String,
+pub(crate) struct FakeViews {
+    pub(crate) published: Option<(FakeView, Sequence)>,
+    pub(crate) draft: Option<FakeView>,
+    pub(crate) error: String,
     /// Every publication and loss, in order: the flicker would show here.
-    pub(super) history: Vec<Option<u64>>,
-    pub(super) no_slots: u32,
-    pub(super) max_blocks: usize,
+    pub(crate) history: Vec<Option<u64>>,
+    pub(crate) no_slots: u32,
+    pub(crate) max_blocks: usize,
 }
 
 impl FakeView {
@@ -130,7 +130,7 @@ impl Views for FakeViews {
 }
 
 /// `MessagePack`, as much of it as the tests say.
-pub(super) mod pack {
+pub(crate) mod pack {
     pub fn array(items: &[Vec<u8>]) -> Vec<u8> {
         let mut out = vec![0xdc];
         out.extend(u16::try_from(items.len()).unwrap().to_be_bytes());
@@ -158,7 +158,7 @@ pub(super) mod pack {
 }
 
 /// Blocks of two tokens `(10 × hash, 10 × hash + 1)`: contents follow from names.
-pub(super) fn stored(hashes: &[u64], parent: Option<u64>) -> Vec<u8> {
+pub(crate) fn stored(hashes: &[u64], parent: Option<u64>) -> Vec<u8> {
     let tokens: Vec<u64> = hashes
         .iter()
         .flat_map(|hash| [hash * 10, hash * 10 + 1])
@@ -176,29 +176,29 @@ pub(super) fn stored(hashes: &[u64], parent: Option<u64>) -> Vec<u8> {
     ])
 }
 
-pub(super) fn removed(hashes: &[u64]) -> Vec<u8> {
+pub(crate) fn removed(hashes: &[u64]) -> Vec<u8> {
     pack::map(&[
         ("type", pack::text("BlockRemoved")),
         ("block_hashes", pack::ints(hashes)),
     ])
 }
 
-pub(super) fn cleared() -> Vec<u8> {
+pub(crate) fn cleared() -> Vec<u8> {
     pack::map(&[("type", pack::text("AllBlocksCleared"))])
 }
 
-pub(super) fn batch(events: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn batch(events: &[Vec<u8>]) -> Vec<u8> {
     pack::array(&[pack::int(0), pack::array(events), pack::int(0)])
 }
 
-pub(super) struct Rig {
-    pub(super) machine: StreamMachine,
-    pub(super) views: FakeViews,
-    pub(super) now: Instant,
+pub(crate) struct Rig<V = FakeViews> {
+    pub(crate) machine: StreamMachine,
+    pub(crate) views: V,
+    pub(crate) now: Instant,
 }
 
 impl Rig {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(Limits {
             replay_timeout_ms: 2000,
             resync_interval_ms: 30_000,
@@ -206,7 +206,71 @@ impl Rig {
         })
     }
 
-    pub(super) fn with(limits: Limits) -> Self {
+    pub(crate) fn with(limits: Limits) -> Self {
+        let views = FakeViews {
+            max_blocks: limits.max_blocks_per_stream,
+            ..FakeViews::default()
+        };
+        Self::around(views, limits)
+    }
+
+    /// Synchronized, and for long enough that a doubt is no storm.
+    pub(crate) fn calm(watermark: u64, hashes: &[u64]) -> Self {
+        let mut rig = Self::synchronized(watermark, hashes);
+        rig.pass(2500);
+        rig
+    }
+
+    pub(crate) fn connected() -> Self {
+        let mut rig = Self::new();
+        rig.connect();
+        rig
+    }
+
+    /// Synchronized at `watermark` with `hashes` as a chain.
+    pub(crate) fn synchronized(watermark: u64, hashes: &[u64]) -> Self {
+        let mut rig = Self::connected();
+        rig.answer(watermark, &[stored(hashes, None)]);
+        assert_eq!(rig.state(), StreamState::Synchronized);
+        rig
+    }
+
+    pub(crate) fn holds(&self) -> Vec<u64> {
+        let mut held: Vec<u64> = self
+            .views
+            .published
+            .iter()
+            .flat_map(|(view, _)| view.device.iter().map(|wire| wire.0))
+            .collect();
+        held.sort_unstable();
+        held
+    }
+
+    pub(crate) fn sequence(&self) -> Option<u64> {
+        self.views
+            .published
+            .as_ref()
+            .map(|(_, sequence)| sequence.0)
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_doubted(&self, kind: DoubtKind) {
+        assert_ne!(self.state(), StreamState::Synchronized);
+        assert!(self.views.published.is_none(), "hits survive a doubt");
+        assert_eq!(
+            self.machine.counters().doubts(kind),
+            1,
+            "{kind:?}: {}",
+            self.machine.error()
+        );
+        assert!(!self.machine.error().is_empty());
+        assert_eq!(self.views.error, self.machine.error());
+    }
+}
+
+impl<V: Views> Rig<V> {
+    /// Topic `kv`, rank 0, blocks of two tokens.
+    pub(crate) fn around(views: V, limits: Limits) -> Self {
         let settings = StreamSettings {
             topic: b"kv".as_slice().into(),
             expectation: Expectation {
@@ -216,10 +280,6 @@ impl Rig {
             limits,
             seed: 7,
         };
-        let views = FakeViews {
-            max_blocks: limits.max_blocks_per_stream,
-            ..FakeViews::default()
-        };
         Self {
             machine: StreamMachine::new(settings),
             views,
@@ -227,43 +287,22 @@ impl Rig {
         }
     }
 
-    /// Synchronized, and for long enough that a doubt is no storm.
-    pub(super) fn calm(watermark: u64, hashes: &[u64]) -> Self {
-        let mut rig = Self::synchronized(watermark, hashes);
-        rig.pass(2500);
-        rig
-    }
-
-    pub(super) fn connected() -> Self {
-        let mut rig = Self::new();
-        rig.connect();
-        rig
-    }
-
-    /// Synchronized at `watermark` with `hashes` as a chain.
-    pub(super) fn synchronized(watermark: u64, hashes: &[u64]) -> Self {
-        let mut rig = Self::connected();
-        rig.answer(watermark, &[stored(hashes, None)]);
-        assert_eq!(rig.state(), StreamState::Synchronized);
-        rig
-    }
-
-    pub(super) fn connect(&mut self) {
+    pub(crate) fn connect(&mut self) {
         self.machine.connected(self.now, &mut self.views);
     }
 
-    pub(super) fn lose(&mut self) {
+    pub(crate) fn lose(&mut self) {
         self.machine.disconnected(
             Doubt::new(DoubtKind::Disconnect, "peer closed"),
             &mut self.views,
         );
     }
 
-    pub(super) fn live(&mut self, sequence: u64, events: &[Vec<u8>]) {
+    pub(crate) fn live(&mut self, sequence: u64, events: &[Vec<u8>]) {
         self.raw(sequence, batch(events));
     }
 
-    pub(super) fn raw(&mut self, sequence: u64, payload: Vec<u8>) {
+    pub(crate) fn raw(&mut self, sequence: u64, payload: Vec<u8>) {
         let frames = [
             Bytes::from_static(b"kv"),
             sequence.to_be_bytes().to_vec().into(),
@@ -272,12 +311,12 @@ impl Rig {
         self.machine.message(self.now, &frames, &mut self.views);
     }
 
-    pub(super) fn answer(&mut self, watermark: u64, events: &[Vec<u8>]) {
+    pub(crate) fn answer(&mut self, watermark: u64, events: &[Vec<u8>]) {
         let id = self.machine.wanted_fetch().expect("no snapshot is wanted");
         self.answer_to(id, watermark, events);
     }
 
-    pub(super) fn answer_to(&mut self, id: FetchId, watermark: u64, events: &[Vec<u8>]) {
+    pub(crate) fn answer_to(&mut self, id: FetchId, watermark: u64, events: &[Vec<u8>]) {
         let snapshot = Snapshot {
             watermark: Sequence(watermark),
             payload: batch(events).into(),
@@ -286,20 +325,20 @@ impl Rig {
             .snapshot(self.now, id, Ok(snapshot), &mut self.views);
     }
 
-    pub(super) fn fail(&mut self) {
+    pub(crate) fn fail(&mut self) {
         let id = self.machine.wanted_fetch().expect("no snapshot is wanted");
         let failure = ReplayFailure::Timeout("no answer in time".to_owned());
         self.machine
             .snapshot(self.now, id, Err(failure), &mut self.views);
     }
 
-    pub(super) fn pass(&mut self, ms: u64) {
+    pub(crate) fn pass(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
         self.machine.tick(self.now);
     }
 
     /// Lets time pass until the machine wants a snapshot.
-    pub(super) fn pass_until_wanted(&mut self) -> Duration {
+    pub(crate) fn pass_until_wanted(&mut self) -> Duration {
         let start = self.now;
         while self.machine.wanted_fetch().is_none() {
             self.now = self
@@ -311,39 +350,7 @@ impl Rig {
         self.now - start
     }
 
-    pub(super) fn state(&self) -> StreamState {
+    pub(crate) fn state(&self) -> StreamState {
         self.machine.state()
-    }
-
-    pub(super) fn holds(&self) -> Vec<u64> {
-        let mut held: Vec<u64> = self
-            .views
-            .published
-            .iter()
-            .flat_map(|(view, _)| view.device.iter().map(|wire| wire.0))
-            .collect();
-        held.sort_unstable();
-        held
-    }
-
-    pub(super) fn sequence(&self) -> Option<u64> {
-        self.views
-            .published
-            .as_ref()
-            .map(|(_, sequence)| sequence.0)
-    }
-
-    #[track_caller]
-    pub(super) fn assert_doubted(&self, kind: DoubtKind) {
-        assert_ne!(self.state(), StreamState::Synchronized);
-        assert!(self.views.published.is_none(), "hits survive a doubt");
-        assert_eq!(
-            self.machine.counters().doubts(kind),
-            1,
-            "{kind:?}: {}",
-            self.machine.error()
-        );
-        assert!(!self.machine.error().is_empty());
-        assert_eq!(self.views.error, self.machine.error());
     }
 }
