@@ -134,33 +134,23 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads the next value if it is an unsigned integer of 64 bits; else reads nothing.
+    #[inline]
+    pub(super) fn read_u64(&mut self) -> Option<u64> {
+        let &[0xcf, body @ ..] = self.bytes[self.offset..].first_chunk::<9>()? else {
+            return None;
+        };
+        self.offset += 9;
+        Some(u64::from_be_bytes(body))
+    }
+
     /// Reads integers as long as they come in the encodings that a writer of `u32` chooses, at most as many as `out`
     /// holds, and says how many. Stops early at any other value and near the end of the payload: [`Reader::read`] takes
     /// it from there.
-    ///
-    /// This is the hot loop of decoding. Ids that share an encoding are taken in groups; where encodings mix without a
-    /// pattern, as in text, each is looked up instead of branched on, because a wrong guess costs more than the lookup.
     pub(super) fn read_u32s(&mut self, out: &mut [u32]) -> usize {
-        let mut rest = &self.bytes[self.offset..];
-        let mut read = 0;
-        while read < out.len() {
-            if let Some(slots) = out[read..].first_chunk_mut()
-                && let Some(bytes) = compact::read_group(rest, slots)
-            {
-                rest = &rest[bytes..];
-                read += slots.len();
-                continue;
-            }
-            let end = out.len().min(read + compact::MIXED);
-            let (bytes, count) = compact::read_mixed(rest, &mut out[read..end]);
-            rest = &rest[bytes..];
-            read += count;
-            if read < end {
-                break;
-            }
-        }
-        self.offset = self.bytes.len() - rest.len();
-        read
+        let done = compact::read(&self.bytes[self.offset..], out);
+        self.offset += done.bytes;
+        done.integers
     }
 
     #[inline]

@@ -66,6 +66,11 @@ pub(super) fn block_hashes(
     let first = hashes.len();
     hashes.reserve(count);
     for _ in 0..count {
+        // Nearly all hashes are spelled so.
+        if let Some(hash) = reader.read_u64() {
+            hashes.push(WireHash(hash));
+            continue;
+        }
         let start = reader.offset();
         let hash = wire_hash(reader.read()?).ok_or_else(|| {
             Field::BlockHashes.error(start, "64-bit integers or bins of at least 8 bytes")
@@ -86,31 +91,26 @@ pub(super) fn parent_block_hash(reader: &mut Reader<'_>) -> Result<Option<WireHa
     }
 }
 
-/// Token ids copied to the batch at once; keeps the batch's own bookkeeping out of the hot loop.
-const TOKENS_AT_ONCE: usize = 128;
-
 /// Appends to `ids` and says where; nil is as good as an empty array.
 pub(super) fn token_ids(
     reader: &mut Reader<'_>,
     ids: &mut Vec<u32>,
 ) -> Result<Range<usize>, DecodeError> {
     let start = reader.offset();
-    let mut left = match reader.read()? {
+    let count = match reader.read()? {
         Item::Nil => 0,
         Item::Array(count) => count,
         _ => return Err(Field::TokenIds.error(start, "an array of integers or nil")),
     };
     let first = ids.len();
-    ids.reserve(left);
-    let mut chunk = [0; TOKENS_AT_ONCE];
-    while left > 0 {
-        let wanted = left.min(TOKENS_AT_ONCE);
-        let read = reader.read_u32s(&mut chunk[..wanted]);
-        ids.extend_from_slice(&chunk[..read]);
-        left -= read;
-        if read < wanted {
-            ids.push(token_id(reader)?);
-            left -= 1;
+    ids.resize(first + count, 0);
+    let mut next = first;
+    while next < ids.len() {
+        next += reader.read_u32s(&mut ids[next..]);
+        // Whatever is not compact, or ends the payload.
+        if let Some(id) = ids.get_mut(next) {
+            *id = token_id(reader)?;
+            next += 1;
         }
     }
     Ok(first..ids.len())
