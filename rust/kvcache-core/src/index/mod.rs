@@ -17,6 +17,7 @@ mod prompts;
 mod query;
 mod roster;
 mod row;
+mod rows;
 mod slot_map;
 mod slot_mask;
 mod stream_writer;

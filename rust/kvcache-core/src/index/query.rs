@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::row::Row;
+use super::rows::Rows;
 use super::slot_map::SlotMap;
 use super::tally::{Count, Tally};
 use super::trie::{Prompt, Trie, Walk};
@@ -33,29 +34,41 @@ pub struct Hit {
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
     /// `None` only when there is no row.
-    rows: Option<Arc<[Row]>>,
-    /// By row.
-    counts: Vec<Count>,
+    rows: Option<Arc<Rows>>,
+    /// All sequences, by place, then all counts: one allocation. A sequence is the last that the view included before the
+    /// walk, [`Sequence::END`] for none; a count is what [`Count`] wraps.
+    cells: Vec<u64>,
 }
 
 impl Matches {
     /// Streams.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.counts.len()
+        self.rows.as_ref().map_or(0, |rows| rows.len())
     }
 
     /// Whether there is no stream.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.counts.is_empty()
+        self.len() == 0
     }
 
     /// The stream at `index`, and what it holds.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(&Row, Hit)> {
-        let (row, count) = (self.row(index)?, *self.counts.get(index)?);
-        Some((row, hit(row, count)))
+        let (row, sequence, count) = self.parts(index)?;
+        Some((row, hit(row, sequence, count)))
+    }
+
+    fn parts(&self, index: usize) -> Option<(&Row, Sequence, Count)> {
+        let rows = self.rows.as_ref()?;
+        let (row, place) = (rows.get(index)?, rows.place(index)?);
+        let (sequences, counts) = self.cells.split_at(self.cells.len() / 2);
+        Some((
+            row,
+            Sequence(*sequences.get(place)?),
+            Count(*counts.get(place)?),
+        ))
     }
 
     /// Every stream, and what it holds.
@@ -64,23 +77,21 @@ impl Matches {
     }
 
     /// Tokens held on Device, and in Host only, a pair for each stream.
-    #[must_use]
-    pub fn hit_tokens(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
-        let counts = self.counts.iter();
-        counts.map(|count| (count.depth - count.host_only, count.host_only))
-    }
-
-    fn row(&self, index: usize) -> Option<&Row> {
-        self.rows.as_ref()?.get(index)
+    pub fn hit_tokens(&self) -> impl Iterator<Item = (u32, u32)> {
+        let counts = self.counts();
+        let places = self.rows.iter().flat_map(|rows| rows.places());
+        places.map(|place| pair(counts.get(place)))
     }
 
     /// Tokens held on Device, and in Host only, of the stream at `index`; nothing where there is none.
     #[must_use]
     pub fn hit_tokens_at(&self, index: usize) -> (u32, u32) {
-        let count = self.counts.get(index);
-        count.map_or((0, 0), |count| {
-            (count.depth - count.host_only, count.host_only)
-        })
+        let place = self.rows.as_ref().and_then(|rows| rows.place(index));
+        pair(place.and_then(|place| self.counts().get(place)))
+    }
+
+    fn counts(&self) -> &[u64] {
+        &self.cells[self.cells.len() / 2..]
     }
 
     /// Answers of several indexes as one, in the same order.
@@ -92,26 +103,33 @@ impl Matches {
         {
             return only;
         }
-        let places = parts.iter().flat_map(|part| {
-            let rows = part.rows.iter().flat_map(|rows| rows.iter());
-            rows.zip(part.counts.iter().copied())
-        });
-        let mut places: Vec<(&Row, Count)> = places.collect();
-        places.sort_by(|a, b| a.0.key().cmp(b.0.key()));
-        let (rows, counts): (Vec<Row>, _) = places
-            .into_iter()
-            .map(|(row, count)| (row.clone(), count))
-            .unzip();
+        let parts = parts
+            .iter()
+            .flat_map(|part| (0..part.len()).filter_map(|index| part.parts(index)));
+        let mut all: Vec<(&Row, Sequence, Count)> = parts.collect();
+        all.sort_by(|a, b| a.0.key().cmp(b.0.key()));
+        let sequences = all.iter().map(|(_, sequence, _)| sequence.0);
+        let counts = all.iter().map(|(.., count)| count.0);
         Self {
-            rows: Some(rows.into()),
-            counts,
+            cells: sequences.chain(counts).collect(),
+            rows: Some(Arc::new(Rows::in_order(
+                all.iter().map(|(row, ..)| (*row).clone()).collect(),
+            ))),
         }
     }
 }
 
-fn hit(row: &Row, count: Count) -> Hit {
+fn pair(count: Option<&u64>) -> (u32, u32) {
+    count.copied().map_or((0, 0), |count| {
+        let count = Count(count);
+        (count.depth() - count.host_only(), count.host_only())
+    })
+}
+
+fn hit(row: &Row, sequence: Sequence, count: Count) -> Hit {
     let view = row.view();
-    let sequence = Some(count.sequence).filter(|sequence| *sequence != Sequence::END);
+    let sequence = Some(sequence).filter(|sequence| *sequence != Sequence::END);
+    let (device, host_only) = pair(Some(&count.0));
     Hit {
         synchronized: view.is_some(),
         sequence: if view.is_some() {
@@ -119,8 +137,8 @@ fn hit(row: &Row, count: Count) -> Hit {
         } else {
             row.last_sequence
         },
-        device_hit_tokens: u64::from(count.depth - count.host_only),
-        host_only_hit_tokens: u64::from(count.host_only),
+        device_hit_tokens: device.into(),
+        host_only_hit_tokens: host_only.into(),
         device_blocks: view.map_or(0, ViewStats::device_blocks),
         host_blocks: view.map_or(0, ViewStats::host_blocks),
     }
@@ -135,16 +153,17 @@ pub(super) fn answer(
     walk: Walk<'_, impl Prompt>,
     matches: &mut Matches,
 ) {
-    let Matches { rows, counts } = matches;
+    let Matches { rows, cells } = matches;
     walk.prefetch(trie);
+    // The slots' places, and that of rows without a view.
+    let places = map.slots() + 1;
+    cells.clear();
+    cells.reserve_exact(2 * places);
     // Sequences first: the walk sees at least what they promise.
-    counts.clear();
-    if counts.capacity() < map.slots().len() {
-        *counts = Vec::with_capacity(map.slots().len());
-    }
-    let slots = map.slots().iter();
-    counts.extend(slots.map(|slot| Count::new(sequences.get(*slot))));
-    let tally = Tally::new(map, counts, spec.block_size_tokens.get());
+    cells.extend(sequences.read(places - 1));
+    cells.push(Sequence::END.0);
+    cells.resize(2 * places, 0);
+    let tally = Tally::new(map, &mut cells[places..], spec.block_size_tokens.get());
     walk.run(trie, tally);
     if !rows
         .as_ref()

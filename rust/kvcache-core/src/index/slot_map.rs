@@ -6,58 +6,43 @@
 use std::sync::Arc;
 
 use super::row::Row;
-use super::slot_mask::{Slot, SlotMask};
-use super::view::NO_SLOT;
+use super::rows::Rows;
+use super::slot_mask::SlotMask;
 
-/// Rows, and which slot belongs to which.
+/// Rows, and the slots of their views.
 #[derive(Debug)]
 pub(super) struct SlotMap {
-    rows: Arc<[Row]>,
+    rows: Arc<Rows>,
     live: SlotMask,
-    /// Meaningful for live slots only.
-    row_of_slot: [u8; Slot::COUNT],
-    /// The number of the slot of each row's view, or [`NO_SLOT`].
-    slots: Box<[u8]>,
+    /// All live slots have lower numbers.
+    slots: usize,
 }
 
 impl SlotMap {
     pub(super) fn new(rows: &[Row]) -> Self {
         let mut live = SlotMask::EMPTY;
-        let mut row_of_slot = [0; Slot::COUNT];
-        for (position, row) in (0u8..).zip(rows) {
-            if let Some(view) = &row.view {
-                live.insert(view.slot());
-                row_of_slot[view.slot().index()] = position;
-            }
+        let mut slots = 0;
+        for view in rows.iter().filter_map(Row::view) {
+            live.insert(view.slot());
+            slots = slots.max(view.slot().index() + 1);
         }
         Self {
-            rows: rows.into(),
+            rows: Arc::new(Rows::new(rows)),
             live,
-            row_of_slot,
-            slots: rows.iter().map(slot_number).collect(),
+            slots,
         }
     }
 
-    pub(super) fn rows(&self) -> &Arc<[Row]> {
+    pub(super) fn rows(&self) -> &Arc<Rows> {
         &self.rows
     }
 
-    /// By row: a slot's number, or [`NO_SLOT`].
-    pub(super) fn slots(&self) -> &[u8] {
-        &self.slots
+    /// How many slots there are up to the last live one.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
     }
 
     pub(super) fn live(&self) -> SlotMask {
         self.live
     }
-
-    /// The row whose view has `slot`, which must be live.
-    #[inline]
-    pub(super) fn row_of(&self, slot: Slot) -> usize {
-        usize::from(self.row_of_slot[slot.index()])
-    }
-}
-
-fn slot_number(row: &Row) -> u8 {
-    row.view().map_or(NO_SLOT, |view| view.slot().number())
 }

@@ -47,6 +47,8 @@ impl PartialEq for SlotMask {
 
 impl SlotMask {
     pub(super) const WORDS: usize = 3;
+    /// Neighbours that are worth a range.
+    const RANGE: u32 = 8;
     pub(super) const EMPTY: Self = Self([0; Self::WORDS]);
     pub(super) const ALL: Self = Self([u64::MAX; Self::WORDS]);
 
@@ -89,14 +91,21 @@ impl SlotMask {
         self.0[word] &= !bit;
     }
 
-    /// The same as a loop over [`SlotMask::iter`], for where queries spend their time.
+    /// Adds `more` to the number of each slot in the set. Many slots are mostly neighbours, and gone through as a range.
     #[inline]
-    pub(super) fn for_each(self, mut act: impl FnMut(Slot)) {
-        for (word, mut bits) in (0_u8..).zip(self.0) {
+    pub(super) fn add_to(self, numbers: &mut [u64], more: u64) {
+        for (word, mut bits) in self.0.into_iter().enumerate() {
+            let first = bits.trailing_zeros();
+            let neighbors = bits.unbounded_shr(first).trailing_ones();
+            if neighbors >= Self::RANGE && bits.unbounded_shr(first + neighbors) == 0 {
+                let first = word * 64 + first as usize;
+                for number in &mut numbers[first..first + neighbors as usize] {
+                    *number += more;
+                }
+                continue;
+            }
             while bits != 0 {
-                #[expect(clippy::cast_possible_truncation, reason = "below 64")]
-                let position = bits.trailing_zeros() as u8;
-                act(Slot(word * 64 + position));
+                numbers[word * 64 + bits.trailing_zeros() as usize] += more;
                 bits &= bits - 1;
             }
         }
@@ -127,13 +136,27 @@ mod tests {
             mask.insert(slot);
         }
         assert_eq!(mask.iter().collect::<Vec<_>>(), slots);
-        let mut visited = Vec::new();
-        mask.for_each(|slot| visited.push(slot));
-        assert_eq!(visited, slots);
         mask.remove(Slot(64));
         assert_eq!(mask.iter().count(), slots.len() - 1);
         assert_eq!(SlotMask::ALL.iter().count(), Slot::COUNT);
         assert!(SlotMask::EMPTY.iter().next().is_none());
+    }
+
+    #[test]
+    fn adds_to_each_slot_once() {
+        for mask in [
+            SlotMask::EMPTY,
+            SlotMask::ALL,
+            SlotMask([1, 1 << 63, 0b11]),
+            SlotMask([u64::MAX << 1, u64::MAX >> 1, 0b1110]),
+            SlotMask([0b1011, 1 << 63 | 1, 0xf0f0]),
+        ] {
+            let mut numbers = [5; Slot::COUNT];
+            mask.add_to(&mut numbers, 7);
+            for (number, slot) in numbers.iter().zip(SlotMask::ALL.iter()) {
+                assert_eq!(*number, if mask.contains(slot) { 12 } else { 5 });
+            }
+        }
     }
 
     #[test]

@@ -1,39 +1,35 @@
 //! How far each view slot came along a prompt, and how much of it in Host memory only.
 //!
 //! Two tiers in one walk: a run costs a few words, whatever the number of streams. Numbers of single
-//! slots are touched only when something changes for them.
+//! slots are touched only when something changes for them, those of neighbours together.
 
 use super::slot_map::SlotMap;
 use super::slot_mask::{Slot, SlotMask};
-use crate::model::Sequence;
 
-/// What an answer says of one row, in tokens. A row's values lie together, as a query writes them together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Count {
-    /// The last sequence that the row's view included before the walk; [`Sequence::END`] for none.
-    pub(super) sequence: Sequence,
-    /// Tokens of the blocks held from the start.
-    pub(super) depth: u32,
-    /// Of which those with a Host copy only.
-    pub(super) host_only: u32,
-}
+/// What a walk counts of one slot: tokens of the blocks held from the start, and of which those with a Host copy only. One
+/// word, so that one addition counts both: a prompt has fewer than 2^32 tokens, and no half overflows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count(pub(super) u64);
 
 impl Count {
-    /// With nothing counted.
     #[inline]
-    pub(super) fn new(sequence: Sequence) -> Self {
-        Self {
-            sequence,
-            depth: 0,
-            host_only: 0,
-        }
+    pub(super) fn new(depth: u32, host_only: u32) -> Self {
+        Self(u64::from(depth) << 32 | u64::from(host_only))
+    }
+
+    pub(super) fn depth(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    pub(super) fn host_only(self) -> u32 {
+        self.0 as u32
     }
 }
 
 pub(super) struct Tally<'a> {
-    map: &'a SlotMap,
-    /// By row.
-    counts: &'a mut [Count],
+    /// By slot: what [`Count`] wraps.
+    counts: &'a mut [u64],
     /// Slots that hold every block so far.
     alive: SlotMask,
     block_size_tokens: u32,
@@ -45,10 +41,9 @@ pub(super) struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    /// `counts` has a place for each row of `map`, with nothing counted.
-    pub(super) fn new(map: &'a SlotMap, counts: &'a mut [Count], block_size_tokens: u32) -> Self {
+    /// `counts` has a place for each slot of `map`, with nothing counted.
+    pub(super) fn new(map: &SlotMap, counts: &'a mut [u64], block_size_tokens: u32) -> Self {
         Self {
-            map,
             counts,
             alive: map.live(),
             block_size_tokens,
@@ -64,17 +59,12 @@ impl<'a> Tally<'a> {
         self.alive
     }
 
-    #[inline]
-    fn count_mut(&mut self, slot: Slot) -> &mut Count {
-        &mut self.counts[self.map.row_of(slot)]
-    }
-
     /// Some blocks, which a slot holds either all or not at all.
     #[inline]
     pub(super) fn run(&mut self, blocks: u32, device: SlotMask, host: SlotMask) {
         let alive = self.alive.and(device.or(host));
         if alive != self.alive {
-            self.end(self.alive.and_not(alive));
+            self.end(self.alive.and_not(alive), 0);
             self.alive = alive;
         }
         self.pend(alive.and_not(device), blocks);
@@ -84,11 +74,12 @@ impl<'a> Tally<'a> {
     /// of those in Host only. To be followed by [`Tally::run_beside`].
     #[inline]
     pub(super) fn part(&mut self, slot: Slot, held: u32, host_only: u32, goes_on: bool) {
-        self.count_mut(slot).host_only += host_only * self.block_size_tokens;
+        let mut depth = 0;
         if !goes_on {
-            self.count_mut(slot).depth = (self.blocks + held) * self.block_size_tokens;
+            depth = self.tokens(self.blocks + held);
             self.alive.remove(slot);
         }
+        self.counts[slot.index()] += Count::new(depth, self.tokens(host_only)).0;
     }
 
     /// As [`Tally::run`], for the slots in `whole` only; others were told by [`Tally::part`].
@@ -102,7 +93,7 @@ impl<'a> Tally<'a> {
     ) {
         let hold = whole.and(device.or(host));
         let lost = whole.and_not(hold);
-        self.end(lost);
+        self.end(lost, 0);
         self.alive = self.alive.and_not(lost);
         self.pend(hold.and_not(device), blocks);
     }
@@ -110,24 +101,15 @@ impl<'a> Tally<'a> {
     /// No block follows.
     #[inline]
     pub(super) fn finish(mut self) {
-        if !self.pending.is_empty() {
-            self.finish_pending();
+        if self.pending_blocks > 0 {
+            // Mostly the same streams: each is gone to once.
+            let both = self.alive.and(self.pending);
+            self.end(both, self.tokens(self.pending_blocks));
+            self.alive = self.alive.and_not(both);
+            self.pending = self.pending.and_not(both);
+            self.flush();
         }
-        self.end(self.alive);
-    }
-
-    /// Counts what is pending, and ends those in it: mostly the same streams, so that it goes around them once.
-    fn finish_pending(&mut self) {
-        let (depth, host_only) = (self.tokens(self.blocks), self.tokens(self.pending_blocks));
-        let both = self.alive.and(self.pending);
-        both.for_each(|slot| {
-            let count = self.count_mut(slot);
-            count.depth = depth;
-            count.host_only += host_only;
-        });
-        self.alive = self.alive.and_not(both);
-        self.pending = self.pending.and_not(both);
-        self.flush();
+        self.end(self.alive, 0);
     }
 
     #[inline]
@@ -145,17 +127,20 @@ impl<'a> Tally<'a> {
         self.blocks += blocks;
     }
 
-    fn end(&mut self, slots: SlotMask) {
-        let tokens = self.tokens(self.blocks);
-        if tokens > 0 {
-            slots.for_each(|slot| self.count_mut(slot).depth = tokens);
+    /// `slots` hold nothing more. Of what they hold, `host_only` tokens have Host copies only and were not counted yet.
+    #[inline]
+    fn end(&mut self, slots: SlotMask, host_only: u32) {
+        if self.blocks == 0 {
+            return;
         }
+        let more = Count::new(self.tokens(self.blocks), host_only);
+        slots.add_to(self.counts, more.0);
     }
 
+    #[inline]
     fn flush(&mut self) {
-        let tokens = self.tokens(self.pending_blocks);
-        let pending = self.pending;
-        pending.for_each(|slot| self.count_mut(slot).host_only += tokens);
+        let more = Count::new(0, self.tokens(self.pending_blocks));
+        self.pending.add_to(self.counts, more.0);
         self.pending_blocks = 0;
     }
 }

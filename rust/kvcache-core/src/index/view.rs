@@ -55,20 +55,18 @@ impl ViewStats {
 ///
 /// Stored after the copies that it includes and read before the walk, so that an answer never claims more than it saw.
 #[derive(Debug)]
-pub(super) struct Sequences([AtomicU64; 256]);
-
-/// Stands for a slot where there is no view; its sequence is none for ever.
-pub(super) const NO_SLOT: u8 = u8::MAX;
+pub(super) struct Sequences([AtomicU64; Slot::COUNT]);
 
 impl Sequences {
     pub(super) fn new() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(Sequence::END.0)))
     }
 
-    /// By a slot's number, or [`NO_SLOT`]. [`Sequence::END`], which numbers no message, stands for none.
+    /// By slot, the numbers of the first `slots`. [`Sequence::END`], which numbers no message, stands for none.
     #[inline]
-    pub(super) fn get(&self, number: u8) -> Sequence {
-        Sequence(self.0[usize::from(number)].load(Ordering::Acquire))
+    pub(super) fn read(&self, slots: usize) -> impl ExactSizeIterator<Item = u64> {
+        let sequences = self.0.iter().take(slots);
+        sequences.map(|sequence| sequence.load(Ordering::Acquire))
     }
 
     pub(super) fn set(&self, slot: Slot, sequence: Option<Sequence>) {
@@ -76,5 +74,3 @@ impl Sequences {
         self.0[slot.index()].store(sequence.0, Ordering::Release);
     }
 }
-
-const _: () = assert!(Slot::COUNT <= NO_SLOT as usize);
