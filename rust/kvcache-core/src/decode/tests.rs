@@ -6,8 +6,10 @@ mod frames;
 mod hostile;
 mod tokens;
 
+use std::ops::Range;
+
 use super::{DecodeError, xllm};
-use crate::model::{Batch, DpRank};
+use crate::model::{Batch, DpRank, Event};
 
 /// A value to be written, in the form that the variant says.
 #[derive(Clone, Debug)]
@@ -155,7 +157,40 @@ fn decode_for(payload: &[u8], expect: xllm::Expectation) -> Result<Batch, Decode
         assert_eq!(batch, Batch::default(), "left behind by: {error}");
         assert!(error.offset <= payload.len(), "{error}");
     }
-    result.map(|()| batch)
+    let result = result.map(|()| batch);
+    assert_eq!(in_pieces(payload, expect), result);
+    result
+}
+
+/// The same by [`xllm::Pieces`], put together again.
+fn in_pieces(payload: &[u8], expect: xllm::Expectation) -> Result<Batch, DecodeError> {
+    let (mut whole, mut piece) = (Batch::default(), Batch::default());
+    let mut pieces = xllm::Pieces::open(payload, expect)?;
+    while pieces.next(&mut piece)? {
+        let (hashes, tokens) = (whole.wire_hashes.len(), whole.token_ids.len());
+        whole.wire_hashes.append(&mut piece.wire_hashes);
+        whole.token_ids.append(&mut piece.token_ids);
+        for mut event in piece.events.drain(..) {
+            match &mut event {
+                Event::Stored(stored) => {
+                    stored.wire_hashes = moved(&stored.wire_hashes, hashes);
+                    stored.token_ids = moved(&stored.token_ids, tokens);
+                }
+                Event::Removed { wire_hashes, .. } => *wire_hashes = moved(wire_hashes, hashes),
+                Event::Cleared => {}
+            }
+            whole.events.push(event);
+        }
+    }
+    Ok(whole)
+}
+
+fn moved(range: &Range<usize>, by: usize) -> Range<usize> {
+    // A value that the event does not have is an empty range anywhere.
+    if range.is_empty() {
+        return range.clone();
+    }
+    range.start + by..range.end + by
 }
 
 fn error_of(payload: &[u8]) -> String {

@@ -31,37 +31,106 @@ pub struct Expectation {
 /// empty then.
 pub fn decode(payload: &[u8], expect: &Expectation, into: &mut Batch) -> Result<(), DecodeError> {
     into.clear();
-    let result = read_batch(&mut Reader::new(payload), *expect, into);
+    let result = Pieces::open(payload, *expect).and_then(|mut pieces| {
+        while pieces.read_event(into)? {}
+        Ok(())
+    });
     if result.is_err() {
         into.clear();
     }
     result
 }
 
-fn read_batch(
-    reader: &mut Reader<'_>,
+/// A batch that is decoded a piece at a time, for one too large to lie decoded in memory as a whole.
+#[derive(Debug)]
+pub struct Pieces<'a> {
+    reader: Reader<'a>,
     expect: Expectation,
-    into: &mut Batch,
-) -> Result<(), DecodeError> {
-    let Item::Array(elements @ 2..) = reader.read()? else {
-        return Err(DecodeError::field(
-            0,
-            "batch",
-            "an array of timestamp, events and dp_rank",
-        ));
-    };
-    read_timestamp(reader)?;
-    read_events(reader, expect, into)?;
-    check_rank(reader, elements > 2, expect.dp_rank)?;
-    for _ in 3..elements {
-        reader.skip()?;
+    /// Elements of the batch.
+    elements: usize,
+    /// Events still to come; `None` when the batch was read to its end.
+    events: Option<usize>,
+}
+
+impl<'a> Pieces<'a> {
+    /// Tokens and hashes from which on a piece is full.
+    const FULL: usize = 1 << 16;
+
+    /// Reads up to the first event.
+    ///
+    /// # Errors
+    ///
+    /// When what precedes the events is not a batch's.
+    pub fn open(payload: &'a [u8], expect: Expectation) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(payload);
+        let Item::Array(elements @ 2..) = reader.read()? else {
+            return Err(DecodeError::field(
+                0,
+                "batch",
+                "an array of timestamp, events and dp_rank",
+            ));
+        };
+        read_timestamp(&mut reader)?;
+        let start = reader.offset();
+        let Item::Array(events) = reader.read()? else {
+            return Err(DecodeError::field(start, "events", "an array"));
+        };
+        Ok(Self {
+            reader,
+            expect,
+            elements,
+            events: Some(events),
+        })
     }
-    match reader.remaining() {
-        0 => Ok(()),
-        bytes => Err(DecodeError::new(
-            reader.offset(),
-            DecodeErrorKind::Trailing(bytes),
-        )),
+
+    /// Decodes the next whole events into `into`, whose former contents are forgotten; says whether there were any.
+    /// Events are not split: a piece is as large as its last event makes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode`], when it comes to that place: earlier pieces count for nothing then.
+    pub fn next(&mut self, into: &mut Batch) -> Result<bool, DecodeError> {
+        into.clear();
+        while self.read_event(into)? {
+            if into.token_ids.len() + into.wire_hashes.len() >= Self::FULL {
+                break;
+            }
+        }
+        Ok(!into.events.is_empty())
+    }
+
+    /// Appends an event, or reads what follows the last one and says that there is none.
+    fn read_event(&mut self, into: &mut Batch) -> Result<bool, DecodeError> {
+        match &mut self.events {
+            // No room was reserved: an event takes more bytes in memory than the smallest one on the wire.
+            Some(events @ 1..) => {
+                *events -= 1;
+                let reader = EventReader::new(&mut self.reader, into);
+                let event = reader.read(self.expect.block_size_tokens)?;
+                into.events.push(event);
+                Ok(true)
+            }
+            Some(0) => {
+                self.events = None;
+                self.read_end().map(|()| false)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn read_end(&mut self) -> Result<(), DecodeError> {
+        let reader = &mut self.reader;
+        check_rank(reader, self.elements > 2, self.expect.dp_rank)?;
+        for _ in 3..self.elements {
+            reader.skip()?;
+        }
+        match reader.remaining() {
+            0 => Ok(()),
+            bytes => Err(DecodeError::new(
+                reader.offset(),
+                DecodeErrorKind::Trailing(bytes),
+            )),
+        }
     }
 }
 
@@ -72,23 +141,6 @@ fn read_timestamp(reader: &mut Reader<'_>) -> Result<(), DecodeError> {
         Item::Integer(_) | Item::Float | Item::Nil => Ok(()),
         _ => Err(DecodeError::field(start, "timestamp", "a number or nil")),
     }
-}
-
-fn read_events(
-    reader: &mut Reader<'_>,
-    expect: Expectation,
-    into: &mut Batch,
-) -> Result<(), DecodeError> {
-    let start = reader.offset();
-    let Item::Array(events) = reader.read()? else {
-        return Err(DecodeError::field(start, "events", "an array"));
-    };
-    // No room is reserved: an event takes more bytes in memory than the smallest one on the wire.
-    for _ in 0..events {
-        let event = EventReader::new(reader, into).read(expect.block_size_tokens)?;
-        into.events.push(event);
-    }
-    Ok(())
 }
 
 fn check_rank(

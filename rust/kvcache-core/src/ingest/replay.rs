@@ -55,12 +55,10 @@ async fn exchange(source: &StreamSource, deadline: Duration) -> Result<Snapshot,
             ReplayFailure::Other(format!("snapshot reply from {endpoint}: {error}"))
         })?;
         match (frame, &snapshot) {
-            (ReplayFrame::Snapshot { watermark, payload }, None) => {
-                // The payload is kept until it is merged; a slice of the read buffer is as large as the reply itself.
-                snapshot = Some(Snapshot {
-                    watermark,
-                    payload: bytes::Bytes::copy_from_slice(payload),
-                });
+            (ReplayFrame::Snapshot { watermark, .. }, None) => {
+                // The payload is the last frame. It is kept until it is merged, and not copied: it may be large.
+                let payload = message.frames().last().cloned().unwrap_or_default();
+                snapshot = Some(Snapshot { watermark, payload });
             }
             (ReplayFrame::Snapshot { .. }, Some(_)) => {
                 return Err(ReplayFailure::Other(format!(

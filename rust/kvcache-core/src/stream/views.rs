@@ -27,7 +27,7 @@ pub trait Views {
     /// Starts an empty draft; an older one is dropped.
     fn begin_draft(&mut self);
 
-    /// Applies a snapshot to the draft: what has no parent there is an orphan, not an error.
+    /// Applies a snapshot, or the next piece of it, to the draft: what has no parent there is an orphan, not an error.
     ///
     /// # Errors
     /// Conflicts, shapes and limits.

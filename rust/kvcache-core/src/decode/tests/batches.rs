@@ -187,3 +187,44 @@ fn memory_is_reused_and_former_contents_forgotten() {
     assert_eq!(reused, decode(&few).expect("few"));
     assert_eq!(reused.token_ids.capacity(), room);
 }
+
+/// A snapshot is decoded and applied a piece at a time, so that its bytes and all that they say need not fit in memory
+/// together.
+#[test]
+fn pieces_are_small_whatever_the_batch_is() {
+    let events = (0..600_i128).map(|event| {
+        let hashes = ints(event * 100..event * 100 + 100);
+        stored(hashes, ints((0..200).map(|token| token * event)), V::Int(2))
+    });
+    let payload = batch(events.collect());
+    let whole = decode(&payload).expect("decodes");
+    let mut pieces = xllm::Pieces::open(&payload, expectation(0, 2)).expect("opens");
+    let (mut piece, mut sizes, mut events) = (Batch::default(), Vec::new(), 0);
+    while pieces.next(&mut piece).expect("decodes") {
+        sizes.push(piece.token_ids.len() + piece.wire_hashes.len());
+        events += piece.events.len();
+    }
+    assert_eq!(events, whole.events.len());
+    assert_eq!(sizes.iter().sum::<usize>(), 600 * 300);
+    assert_eq!(sizes.len(), 3, "{sizes:?}");
+    assert!(
+        sizes.iter().all(|size| *size < (1 << 16) + 300),
+        "{sizes:?}"
+    );
+    assert!(!pieces.next(&mut piece).expect("stays at its end"));
+}
+
+/// What is wrong behind the last event is found when the last piece is asked for, at the latest.
+#[test]
+fn pieces_end_with_the_errors_of_the_whole() {
+    let events = || vec![stored(ints([1]), ints([1, 2]), V::Int(2))];
+    let mut trailing = batch(events());
+    trailing.push(0xc0);
+    let foreign = V::Array(vec![V::Nil, V::Array(events()), V::Int(7)]).bytes();
+    for payload in [trailing, foreign] {
+        let expected = decode(&payload).expect_err("not a batch of this stream");
+        let mut pieces = xllm::Pieces::open(&payload, expectation(0, 2)).expect("opens");
+        let error = pieces.next(&mut Batch::default()).expect_err("at its end");
+        assert_eq!(error, expected);
+    }
+}

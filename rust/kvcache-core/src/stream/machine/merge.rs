@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::cursor::Cursor;
 use super::{Phase, Snapshot, StreamMachine};
-use crate::decode::xllm;
+use crate::decode::{DecodeError, xllm};
 use crate::model::{ApplyReport, Batch, Sequence};
 use crate::stream::{Doubt, DoubtKind, Views};
 
@@ -35,17 +35,7 @@ impl StreamMachine {
     ) -> Result<(Cursor, ApplyReport), Doubt> {
         let expectation = &self.settings.expectation;
         let watermark = snapshot.watermark;
-        let (mut report, idle) = {
-            // A snapshot's memory goes before the first delta is decoded.
-            let mut whole = Batch::default();
-            xllm::decode(&snapshot.payload, expectation, &mut whole)
-                .map_err(|error| Doubt::from(&error).within("snapshot"))?;
-            views.begin_draft();
-            let report = views
-                .draft_snapshot(&whole)
-                .map_err(|error| Doubt::from(error).within("snapshot"))?;
-            (report, whole.wire_hashes.is_empty())
-        };
+        let (mut report, idle) = self.draft_snapshot(snapshot, views)?;
         // An engine that was asked before it published anything says 0, and numbers its first message 0 too.
         let unheard = self.heard_before_fetch.is_none();
         let mut last = watermark;
@@ -68,6 +58,28 @@ impl StreamMachine {
         let until = now + Duration::from_millis(self.settings.limits.replay_timeout_ms);
         let idle = idle && self.may_still_start_at_zero();
         Ok((Cursor::from_snapshot(last, self.heard, idle, until), report))
+    }
+
+    /// Starts the draft with the snapshot, a piece at a time, so that never the whole of it lies decoded beside its bytes.
+    /// Says whether it was empty too.
+    fn draft_snapshot(
+        &self,
+        snapshot: &Snapshot,
+        views: &mut impl Views,
+    ) -> Result<(ApplyReport, bool), Doubt> {
+        let undecodable = |error: DecodeError| Doubt::from(&error).within("snapshot");
+        let mut pieces = xllm::Pieces::open(&snapshot.payload, self.settings.expectation)
+            .map_err(undecodable)?;
+        views.begin_draft();
+        let (mut report, mut idle) = (ApplyReport::default(), true);
+        let mut piece = Batch::default();
+        while pieces.next(&mut piece).map_err(undecodable)? {
+            idle &= piece.wire_hashes.is_empty();
+            report += views
+                .draft_snapshot(&piece)
+                .map_err(|error| Doubt::from(error).within("snapshot"))?;
+        }
+        Ok((report, idle))
     }
 
     /// Every message heard must be in the snapshot or in the buffer.
