@@ -20,6 +20,7 @@ from kvcache.cli.serve import add_serve, serve_options
 from kvcache.config import KvEventsConfig
 from kvcache.directory import refuse_unsupported
 from kvcache.exceptions import ConfigError
+from kvcache.snapshot_size import snapshot_notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,6 +189,8 @@ def _check(args: argparse.Namespace) -> int:
         "resync_interval_ms",
     ):
         print(f"  {name}: {getattr(config, name)}")
+    for note in snapshot_notes(config):
+        print(f"note: {note}")
     return 0
 
 

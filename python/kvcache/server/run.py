@@ -23,6 +23,7 @@ from kvcache.server.listen import advertised_address, base_url, bind
 from kvcache.server.logs import LogFormat, configure_logging
 from kvcache.server.settings import ServerSettings
 from kvcache.service import Service
+from kvcache.snapshot_size import snapshot_notes
 
 if TYPE_CHECKING:
     import socket
@@ -162,6 +163,10 @@ def serve(options: ServeOptions) -> None:
                 _log.warning(
                     "CAR scores every hit 0: nobody knows which process a static stream is"
                 )
+
+        if options.config is not None:
+            for note in snapshot_notes(options.config):
+                _log.info("%s", note)
 
         def on_ready() -> None:
             # One write: the line must not be torn by a log line of another thread.
