@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -74,12 +76,13 @@ def test_another_topic_is_found_and_named() -> None:
     ):
         publish_until_doubted(directory, one)
         # A probe sees what is published while it looks.
-        seed = 300
-        while "xllm-kw" not in status(directory)["error"]:
-            one.prefill(tokens(seed, 1))
-            seed += 1
-            wait_until(lambda: True)
-            assert seed < 20_000, status(directory)["error"]
+        seeds = itertools.count(300)
+
+        def is_named() -> bool:
+            one.prefill(tokens(next(seeds), 1))
+            return "xllm-kw" in status(directory)["error"]
+
+        wait_until(is_named)
         now = status(directory)
         assert "xllm-kv" in now["error"]
         assert now["sequences_lost_found_by_calibration_total"] > 0
@@ -100,11 +103,68 @@ def test_a_live_port_that_never_says_anything_is_found() -> None:
         with follow_otherwise(one, endpoint=f"tcp://127.0.0.1:{port}") as directory:
             publish_until_doubted(directory, one)
             wait_until(
-                lambda: "nothing arrives there on any topic" in status(directory)["error"],
+                lambda: "nothing arrives at the live endpoint on any topic" in status(directory)["error"],
                 status(directory)["error"],
             )
             assert_not_believed_again(directory, one)
             assert "proxy" in status(directory)["error"]
+
+
+@contextmanager
+def losing_proxy(one: SimulatedEngine, topic: str) -> Iterator[str]:
+    """A proxy of the live endpoint that has lost the first subscription to `topic`, and keeps the others."""
+    ended = threading.Event()
+    with zmq.Context() as context, context.socket(zmq.XPUB) as front:
+        front.setsockopt(zmq.XPUB_MANUAL, 1)
+        port = front.bind_to_random_port("tcp://127.0.0.1")
+
+        def forward() -> None:
+            lost = False
+            with context.socket(zmq.SUB) as back:
+                back.connect(one.endpoint)
+                back.subscribe(b"")
+                poller = zmq.Poller()
+                poller.register(front, zmq.POLLIN)
+                poller.register(back, zmq.POLLIN)
+                while not ended.is_set():
+                    ready = dict(poller.poll(20))
+                    if front in ready:
+                        wish = front.recv()
+                        if wish[1:] == topic.encode() and wish[:1] == b"\1" and not lost:
+                            lost = True
+                        elif wish[:1] == b"\1":
+                            front.setsockopt(zmq.SUBSCRIBE, wish[1:])
+                    if back in ready:
+                        front.send_multipart(back.recv_multipart())
+
+        thread = threading.Thread(target=forward)
+        thread.start()
+        try:
+            yield f"tcp://127.0.0.1:{port}"
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_a_lost_subscription_is_made_anew() -> None:
+    with (
+        engine(topic="xllm-kv") as one,
+        losing_proxy(one, "xllm-kv") as endpoint,
+        follow_otherwise(one, endpoint=endpoint) as directory,
+    ):
+        publish_until_doubted(directory, one)
+        seeds = itertools.count(300)
+
+        def is_connected_anew() -> bool:
+            one.prefill(tokens(next(seeds), 1))
+            now = status(directory)
+            return now["connects_total"] == 2 and now["synchronized"]
+
+        wait_until(is_connected_anew)
+        one.prefill(tokens(1, 2))
+        wait_agrees(directory, one, tokens(1, 2))
+        now = status(directory)
+        assert (now["doubts"]["live_channel"], now["doubts"]["disconnect"]) == (1, 1)
 
 
 def test_after_a_reconnect_a_quiet_engine_is_believed_again() -> None:
@@ -147,6 +207,8 @@ def test_a_busy_engine_loses_nothing(one: SimulatedEngine) -> None:
 
 def test_a_lost_tail_is_counted_and_no_doubt(one: SimulatedEngine) -> None:
     with follow(one, resync_interval_ms=RESYNC_MS) as directory:
+        one.prefill(tokens(1, 1))
+        wait_agrees(directory, one, tokens(1, 1))
         one.faults.drop_next(2)
         one.prefill(tokens(2, 1))
         one.prefill(tokens(3, 3))

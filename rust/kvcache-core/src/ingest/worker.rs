@@ -113,7 +113,9 @@ impl<V: Views> Worker<V> {
                 }
                 (id, seen) = ended(&mut self.probe) => {
                     self.probe = None;
-                    self.machine.probed(id, seen, &mut self.views);
+                    if self.machine.probed(id, seen, &mut self.views) {
+                        self.queue.hang_up();
+                    }
                 }
                 () = sleep_until(deadline) => {
                     self.machine.tick(Instant::now(), &mut self.views);

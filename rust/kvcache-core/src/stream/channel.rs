@@ -180,10 +180,10 @@ impl LiveChannel {
         }
     }
 
-    /// The wanted probe has ended: the topics that it saw, or why it could not look.
-    pub(super) fn probed(&mut self, topic: &[u8], seen: Result<Vec<Box<[u8]>>, String>) {
+    /// The wanted probe has ended: the topics that it saw, or why it could not look. Says whether it saw the stream's own.
+    pub(super) fn probed(&mut self, topic: &[u8], seen: Result<Vec<Box<[u8]>>, String>) -> bool {
         let State::Silent(silence) = &mut self.state else {
-            return;
+            return false;
         };
         silence.probe = None;
         silence.finding = match seen {
@@ -195,6 +195,7 @@ impl LiveChannel {
                 Finding::Others(topics.join(", "))
             }
         };
+        matches!(silence.finding, Finding::Own)
     }
 
     /// Why a silent stream is not believed; empty for any other.
@@ -212,7 +213,7 @@ impl LiveChannel {
             ),
             Finding::Own => write!(
                 error,
-                "; a second connection to the live endpoint does receive it: has a proxy lost the subscription?"
+                "; a second connection to the live endpoint does receive it: connecting anew"
             ),
             Finding::Others(topics) => {
                 write!(error, "; topics seen at the live endpoint: {topics}")

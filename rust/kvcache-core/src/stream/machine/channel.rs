@@ -19,16 +19,20 @@ impl StreamMachine {
     }
 
     /// What became of the probe called `id`: the topics that arrive at the live endpoint, or why it could not look.
+    /// Says whether the subscription is to be made anew: it does not receive what another one does.
+    #[must_use]
     pub fn probed(
         &mut self,
         id: ProbeId,
         seen: Result<Vec<Box<[u8]>>, String>,
         views: &mut impl Views,
-    ) {
-        if self.wanted_probe() == Some(id) {
-            self.channel.probed(&self.settings.topic, seen);
-            self.tell_silence(views);
+    ) -> bool {
+        if self.wanted_probe() != Some(id) {
+            return false;
         }
+        let is_lost = self.channel.probed(&self.settings.topic, seen);
+        self.tell_silence(views);
+        is_lost
     }
 
     /// A calibration has replaced a view at `before` by one at `after`, which changed `blocks` copies.
@@ -40,6 +44,7 @@ impl StreamMachine {
         blocks: u64,
     ) {
         let (from, to) = (before.last(), after.last());
+        // Whether an idle engine begins with 0 or 1 nobody knows: more than one message is counted from 1 on.
         let first = if to > from {
             from.next()
         } else if before.may_start_at_zero() && !after.may_start_at_zero() {

@@ -27,11 +27,13 @@ fn topics(names: &[&str]) -> Vec<Box<[u8]>> {
     bytes.collect()
 }
 
-fn probed(rig: &mut Rig, seen: Result<Vec<Box<[u8]>>, String>) {
+/// Says whether the subscription is to be made anew.
+fn probed(rig: &mut Rig, seen: Result<Vec<Box<[u8]>>, String>) -> bool {
     let id = rig.machine.wanted_probe().expect("no probe is wanted");
-    rig.machine.probed(id, seen, &mut rig.views);
+    let is_lost = rig.machine.probed(id, seen, &mut rig.views);
     assert_eq!(rig.machine.wanted_probe(), None);
     assert_eq!(rig.views.error, rig.machine.error());
+    is_lost
 }
 
 #[test]
@@ -71,7 +73,7 @@ fn two_calibrations_ahead_and_no_message_end_belief() {
 #[test]
 fn the_error_says_what_a_probe_has_seen() {
     let mut rig = silent();
-    probed(&mut rig, Ok(topics(&["kw", "metrics"])));
+    assert!(!probed(&mut rig, Ok(topics(&["kw", "metrics"]))));
     let error = rig.machine.error();
     assert!(
         error.contains("\"kv\"") && error.contains(": \"kw\", \"metrics\""),
@@ -80,7 +82,7 @@ fn the_error_says_what_a_probe_has_seen() {
     assert_eq!(rig.machine.last_error(), error);
 
     let mut rig = silent();
-    probed(&mut rig, Ok(topics(&[])));
+    assert!(!probed(&mut rig, Ok(topics(&[]))));
     let error = rig.machine.error();
     assert!(
         error.contains("nothing arrives at the live endpoint on any topic"),
@@ -88,7 +90,7 @@ fn the_error_says_what_a_probe_has_seen() {
     );
 
     let mut rig = silent();
-    probed(&mut rig, Ok(topics(&["other", "kv"])));
+    assert!(probed(&mut rig, Ok(topics(&["other", "kv"]))));
     assert!(
         rig.machine.error().contains("does receive it"),
         "{}",
@@ -96,7 +98,7 @@ fn the_error_says_what_a_probe_has_seen() {
     );
 
     let mut rig = silent();
-    probed(&mut rig, Err("connection refused".to_owned()));
+    assert!(!probed(&mut rig, Err("connection refused".to_owned())));
     assert!(
         rig.machine.error().ends_with(": connection refused"),
         "{}",
@@ -107,10 +109,8 @@ fn the_error_says_what_a_probe_has_seen() {
 #[test]
 fn a_strange_topic_is_shown_short_and_escaped() {
     let mut rig = silent();
-    probed(
-        &mut rig,
-        Ok(vec![[b"\n\xff".as_slice(), &[b'x'; 300]].concat().into()]),
-    );
+    let strange = [b"\n\xff".as_slice(), &[b'x'; 300]].concat();
+    assert!(!probed(&mut rig, Ok(vec![strange.into()])));
     let error = rig.machine.error();
     assert!(
         error.contains("\"\\n\u{fffd}xxx") && error.ends_with("x\"…"),
@@ -126,7 +126,7 @@ fn a_probe_is_wanted_again_as_long_as_nothing_was_seen() {
     rig.pass_until_wanted();
     rig.answer(11, &[]);
     assert_eq!(rig.machine.wanted_probe(), first, "it is still looking");
-    probed(&mut rig, Ok(Vec::new()));
+    assert!(!probed(&mut rig, Ok(Vec::new())));
     rig.pass_until_wanted();
     rig.answer(11, &[]);
     assert_eq!(
@@ -136,13 +136,15 @@ fn a_probe_is_wanted_again_as_long_as_nothing_was_seen() {
     );
     rig.pass_until_wanted();
     rig.answer(12, &[]);
-    probed(&mut rig, Ok(topics(&["kw"])));
+    assert!(!probed(&mut rig, Ok(topics(&["kw"]))));
     rig.pass_until_wanted();
     rig.answer(13, &[]);
     assert_eq!(rig.machine.wanted_probe(), None);
     // A late answer is not taken for a newer one.
-    rig.machine
-        .probed(first.unwrap(), Ok(Vec::new()), &mut rig.views);
+    let is_lost = rig
+        .machine
+        .probed(first.unwrap(), Ok(topics(&["kv"])), &mut rig.views);
+    assert!(!is_lost);
     assert!(
         rig.machine.error().contains("kw"),
         "{}",
@@ -372,7 +374,7 @@ fn a_restarted_engine_is_not_miscounted() {
 #[test]
 fn after_a_reconnect_only_a_quiet_engine_is_believed_unheard() {
     let mut rig = silent();
-    probed(&mut rig, Ok(topics(&["kw"])));
+    assert!(!probed(&mut rig, Ok(topics(&["kw"]))));
     rig.lose();
     assert_eq!(rig.machine.wanted_probe(), None);
     rig.connect();
