@@ -70,4 +70,8 @@ class StreamStatus(TypedDict):
     snapshot_failures_total: int
     calibrations_total: int
     calibration_failures_total: int
+    sequences_lost_found_by_calibration_total: int
+    """Messages that only a calibration brought; one that is merely late is none."""
+    blocks_lost_found_by_calibration_total: int
+    """Copies that such messages had added or removed, as a calibration found."""
     doubts: DoubtCounts

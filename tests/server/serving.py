@@ -69,6 +69,8 @@ def status(name: str = "a:1", rank: int = 0, **changes: Any) -> StreamStatus:
         "snapshot_failures_total": 0,
         "calibrations_total": 4,
         "calibration_failures_total": 0,
+        "sequences_lost_found_by_calibration_total": 6,
+        "blocks_lost_found_by_calibration_total": 5,
         "doubts": {"gap": 2, "decode": 0, "disconnect": 0},
     }
     return full | changes  # type: ignore[return-value]

@@ -121,6 +121,16 @@ STREAM_METRICS: Final = (
         "Periodic snapshots that failed; the stream kept serving.",
         lambda s: s["calibration_failures_total"],
     ),
+    _counter(
+        "sequences_lost_found_by_calibration_total",
+        "Live messages that never arrived; only a calibration brought what they said.",
+        lambda s: s["sequences_lost_found_by_calibration_total"],
+    ),
+    _counter(
+        "blocks_lost_found_by_calibration_total",
+        "Copies that calibrations added and removed and no live message had.",
+        lambda s: s["blocks_lost_found_by_calibration_total"],
+    ),
     StreamMetric(
         "kvcache_stream_doubts_total",
         "counter",

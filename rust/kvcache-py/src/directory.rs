@@ -216,6 +216,14 @@ fn stream_status<'py>(py: Python<'py>, info: &StreamInfo) -> PyResult<Bound<'py,
         ("snapshot_failures_total", counters.snapshot_failures),
         ("calibrations_total", counters.calibrations),
         ("calibration_failures_total", counters.calibration_failures),
+        (
+            "sequences_lost_found_by_calibration_total",
+            counters.sequences_lost,
+        ),
+        (
+            "blocks_lost_found_by_calibration_total",
+            counters.blocks_lost,
+        ),
     ] {
         dict.set_item(name, total)?;
     }

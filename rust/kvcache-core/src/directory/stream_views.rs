@@ -47,9 +47,11 @@ impl Views for StreamViews {
         self.draft(batch, Origin::Live)
     }
 
-    fn publish_draft(&mut self, sequence: Sequence) -> Result<(), ApplyError> {
+    fn publish_draft(&mut self, sequence: Sequence) -> Result<u64, ApplyError> {
         let draft = self.draft.take().unwrap_or_else(|| self.writer.new_draft());
-        self.writer.publish(draft, Some(sequence)).map(drop)
+        let changed = self.writer.copies_changed_by(&draft);
+        self.writer.publish(draft, Some(sequence))?;
+        Ok(changed as u64)
     }
 
     fn discard_draft(&mut self) {

@@ -206,6 +206,22 @@ impl StreamWriter {
         Draft::new(self.index.clone(), self.max_blocks, private_names)
     }
 
+    /// Copies that publishing `draft` would add to the published view, and those that it would take away, together. None
+    /// without a published view: there is nothing to compare with.
+    #[must_use]
+    pub fn copies_changed_by(&self, draft: &Draft) -> usize {
+        match (&self.view, &draft.ledger) {
+            (Some(View { ledger, .. }), Some(new)) => {
+                new.differing_copies(&self.index.trie().edit(), ledger)
+            }
+            (Some(View { ledger, .. }), None) => {
+                let held = ledger.counts();
+                held.device_blocks + held.host_blocks
+            }
+            (None, _) => 0,
+        }
+    }
+
     /// Makes `draft` the published view, in one step for every query. What only the view that it replaces knows stays
     /// known, without copies, as far as there is room (spec: content keys).
     ///

@@ -9,6 +9,7 @@ mod replay;
 mod runtime;
 mod status;
 mod subscription;
+mod topic_probe;
 mod worker;
 
 #[cfg(test)]

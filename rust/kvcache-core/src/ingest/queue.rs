@@ -43,6 +43,8 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Notify,
+    /// The worker wants another connection.
+    hang_up: Notify,
 }
 
 /// The subscription's end.
@@ -116,6 +118,11 @@ impl Shared {
 }
 
 impl Sender {
+    /// Returns when the worker wants another connection. Cancel-safe.
+    pub(super) async fn hung_up(&self) {
+        self.shared.hang_up.notified().await;
+    }
+
     /// The subscription is up.
     pub(super) fn up(&self) {
         self.shared.lock().events.push_back(Event::Up);
@@ -180,6 +187,11 @@ impl Receiver {
             // What has arrived since then is remembered.
             self.shared.arrived.notified().await;
         }
+    }
+
+    /// Ends the connection that waits for messages now, and no later one; the subscription makes another.
+    pub(super) fn hang_up(&self) {
+        self.shared.hang_up.notify_waiters();
     }
 
     pub(super) fn try_recv(&mut self) -> Option<Event> {

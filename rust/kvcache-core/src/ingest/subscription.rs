@@ -54,7 +54,14 @@ async fn connection(source: &StreamSource, events: &mut Sender, backoff: &mut Ba
     }
     events.up();
     loop {
-        match connection.recv().await {
+        let received = tokio::select! {
+            received = connection.recv() => received,
+            () = events.hung_up() => {
+                let reason = format!("{endpoint}: given up, as it did not receive what another connection did");
+                return Doubt::new(DoubtKind::Disconnect, reason);
+            }
+        };
+        match received {
             Ok(message) => {
                 backoff.reset();
                 if let Err(Full) = events.message(message.into_frames()) {

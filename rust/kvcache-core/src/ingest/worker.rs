@@ -1,6 +1,7 @@
 //! The task that owns one stream's state machine and view.
 //!
-//! It does what the machine wants: keeps at most one fetch running, the wanted one, and wakes the machine at its deadline.
+//! It does what the machine wants: keeps at most one fetch and one probe running, the wanted ones, and wakes the machine at
+//! its deadline.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,9 +12,11 @@ use zmtp::Endpoint;
 
 use super::queue::{Event, Receiver};
 use super::status::StatusCell;
-use super::{replay, subscription};
+use super::{replay, subscription, topic_probe};
 use crate::model::Limits;
-use crate::stream::{FetchId, ReplayFailure, Snapshot, StreamMachine, StreamSettings, Views};
+use crate::stream::{
+    FetchId, ProbeId, ReplayFailure, Snapshot, StreamMachine, StreamSettings, Views,
+};
 
 /// Where one stream comes from.
 #[derive(Clone, Debug)]
@@ -59,7 +62,9 @@ impl StreamSource {
 /// Messages taken from the queue before the status is written again.
 const BURST: usize = 64;
 
-type Fetching = Pin<Box<dyn Future<Output = Result<Snapshot, ReplayFailure>> + Send>>;
+type Running<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Fetched = Result<Snapshot, ReplayFailure>;
+type Probed = Result<Vec<Box<[u8]>>, String>;
 
 /// One stream's worker.
 pub(super) struct Worker<V> {
@@ -67,7 +72,8 @@ pub(super) struct Worker<V> {
     machine: StreamMachine,
     views: V,
     queue: Receiver,
-    fetch: Option<(FetchId, Fetching)>,
+    fetch: Option<(FetchId, Running<Fetched>)>,
+    probe: Option<(ProbeId, Running<Probed>)>,
     status: Arc<StatusCell>,
 }
 
@@ -85,6 +91,7 @@ impl<V: Views> Worker<V> {
             views,
             queue,
             fetch: None,
+            probe: None,
             status,
         }
     }
@@ -93,17 +100,26 @@ impl<V: Views> Worker<V> {
     pub(super) async fn run(mut self) {
         loop {
             self.follow_wanted_fetch();
+            self.follow_wanted_probe();
             let deadline = self.machine.deadline();
             tokio::select! {
                 event = self.queue.recv() => match event {
                     Some(event) => self.burst(event),
                     None => return,
                 },
-                (id, result) = fetched(&mut self.fetch) => {
+                (id, result) = ended(&mut self.fetch) => {
                     self.fetch = None;
                     self.machine.snapshot(Instant::now(), id, result, &mut self.views);
                 }
-                () = sleep_until(deadline) => self.machine.tick(Instant::now()),
+                (id, seen) = ended(&mut self.probe) => {
+                    self.probe = None;
+                    if self.machine.probed(id, seen, &mut self.views) {
+                        self.queue.hang_up();
+                    }
+                }
+                () = sleep_until(deadline) => {
+                    self.machine.tick(Instant::now(), &mut self.views);
+                }
             }
             self.write_status();
         }
@@ -142,8 +158,21 @@ impl<V: Views> Worker<V> {
         // Dropping the old one closes its connection.
         self.fetch = wanted.map(|id| {
             let source = self.source.clone();
-            let fetching: Fetching = Box::pin(async move { replay::fetch(&source).await });
+            let fetching: Running<Fetched> = Box::pin(async move { replay::fetch(&source).await });
             (id, fetching)
+        });
+    }
+
+    fn follow_wanted_probe(&mut self) {
+        let wanted = self.machine.wanted_probe();
+        if wanted == self.probe.as_ref().map(|(id, _)| *id) {
+            return;
+        }
+        self.probe = wanted.map(|id| {
+            let source = self.source.clone();
+            let looking: Running<Probed> =
+                Box::pin(async move { topic_probe::look(&source).await });
+            (id, looking)
         });
     }
 
@@ -172,11 +201,9 @@ pub(super) async fn subscribe(source: Arc<StreamSource>, mut sender: super::queu
     subscription::run(&source, &mut sender).await;
 }
 
-async fn fetched(
-    fetch: &mut Option<(FetchId, Fetching)>,
-) -> (FetchId, Result<Snapshot, ReplayFailure>) {
-    match fetch {
-        Some((id, fetching)) => (*id, fetching.await),
+async fn ended<I: Copy, T>(running: &mut Option<(I, Running<T>)>) -> (I, T) {
+    match running {
+        Some((id, task)) => (*id, task.await),
         None => std::future::pending().await,
     }
 }

@@ -24,6 +24,10 @@ pub struct Counters {
     pub calibrations: u64,
     /// Calibrations that could not be completed.
     pub calibration_failures: u64,
+    /// Sequences that a calibration brought and no live message.
+    pub sequences_lost: u64,
+    /// Copies that such sequences, or a calibration at the view's own sequence, added and removed.
+    pub blocks_lost: u64,
     /// What live messages and snapshots did to the view.
     pub applied: ApplyReport,
     doubts: [u64; DoubtKind::ALL.len()],

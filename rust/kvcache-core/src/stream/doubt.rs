@@ -31,6 +31,8 @@ pub enum DoubtKind {
     BufferLimit,
     /// Blocks beyond `max_blocks_per_stream`.
     BlockLimit,
+    /// Live messages do not come, while snapshots advance.
+    LiveChannel,
     /// The subscription was lost.
     Disconnect,
     /// No whole snapshot within `replay_timeout_ms`.
@@ -41,7 +43,7 @@ pub enum DoubtKind {
 
 impl DoubtKind {
     /// Every kind, in the order of their counters.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Gap,
         Self::SequenceReset,
         Self::UnknownParent,
@@ -53,6 +55,7 @@ impl DoubtKind {
         Self::MessageSize,
         Self::BufferLimit,
         Self::BlockLimit,
+        Self::LiveChannel,
         Self::Disconnect,
         Self::ReplayTimeout,
         Self::Replay,
@@ -73,6 +76,7 @@ impl DoubtKind {
             Self::MessageSize => "message_size",
             Self::BufferLimit => "buffer_limit",
             Self::BlockLimit => "block_limit",
+            Self::LiveChannel => "live_channel",
             Self::Disconnect => "disconnect",
             Self::ReplayTimeout => "replay_timeout",
             Self::Replay => "replay",

@@ -3,6 +3,7 @@
 //! `connecting → snapshotting → synchronized`, and back to `snapshotting` on any doubt. Invariant: a view is published
 //! exactly while the state is `synchronized`, and includes every message up to the cursor.
 
+mod channel;
 mod live;
 mod merge;
 
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::buffer::DeltaBuffer;
+use super::channel::LiveChannel;
 use super::cursor::Cursor;
+use super::losses::Losses;
 use super::pacer::Pacer;
 use super::{
     Counters, Doubt, DoubtKind, ReplayFailure, Snapshot, StreamSettings, StreamState, Views,
@@ -49,6 +52,10 @@ pub struct StreamMachine {
     heard: Option<Sequence>,
     /// What had been heard when the running fetch began: its snapshot includes all of that.
     heard_before_fetch: Option<Sequence>,
+    /// Whether live messages arrive at all.
+    channel: LiveChannel,
+    /// What calibrations brought before its live messages.
+    losses: Losses,
     next_fetch: u64,
     snapshot_pacer: Pacer,
     calibration_pacer: Pacer,
@@ -73,6 +80,8 @@ impl StreamMachine {
             buffer: DeltaBuffer::new(settings.limits.max_buffered_bytes),
             heard: None,
             heard_before_fetch: None,
+            channel: LiveChannel::new(),
+            losses: Losses::default(),
             next_fetch: 0,
             snapshot_pacer: Pacer::new(settings.seed),
             calibration_pacer: Pacer::new(settings.seed.wrapping_add(1)),
@@ -131,6 +140,17 @@ impl StreamMachine {
     /// When [`StreamMachine::tick`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
+        let silence = match self.phase {
+            Phase::Synchronized(..) => self.channel.deadline(),
+            _ => None,
+        };
+        [self.fetch_due(), self.losses.deadline(), silence]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn fetch_due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Snapshotting(Fetch::Due(at)) | Phase::Synchronized(_, Fetch::Due(at)) => {
                 Some(at)
@@ -143,6 +163,8 @@ impl StreamMachine {
     pub fn connected(&mut self, now: Instant, views: &mut impl Views) {
         self.counters.connects += 1;
         self.heard = None;
+        self.channel.connected();
+        self.losses.forget();
         self.buffer.clear();
         "waiting for a snapshot".clone_into(&mut self.error);
         views.unpublish(&self.error);
@@ -160,12 +182,20 @@ impl StreamMachine {
         self.phase = Phase::Connecting;
         self.error = doubt.reason;
         self.heard = None;
+        self.losses.forget();
         self.buffer.clear();
     }
 
     /// A deadline may have passed.
-    pub fn tick(&mut self, now: Instant) {
-        if self.deadline().is_some_and(|at| at <= now) {
+    pub fn tick(&mut self, now: Instant, views: &mut impl Views) {
+        let lost = self.losses.overdue(now);
+        self.lose(lost);
+        self.check_silence(now, views);
+        self.start_due_fetch(now);
+    }
+
+    fn start_due_fetch(&mut self, now: Instant) {
+        if self.fetch_due().is_some_and(|at| at <= now) {
             let id = self.new_fetch();
             self.heard_before_fetch = self.heard;
             match &mut self.phase {
@@ -194,6 +224,7 @@ impl StreamMachine {
             self.counters.foreign_topic += 1;
             return;
         }
+        self.heard_topic(now, views);
         let live = match LiveMessage::parse(frames) {
             Ok(live) => live,
             Err(error) => {
@@ -201,6 +232,8 @@ impl StreamMachine {
                 return;
             }
         };
+        let lost = self.losses.heard(live.sequence);
+        self.lose(lost);
         let mut batch = std::mem::take(&mut self.scratch);
         match xllm::decode(live.payload, &self.settings.expectation, &mut batch) {
             Ok(()) => self.batch(now, live.sequence, live.payload, &batch, views),
@@ -224,25 +257,33 @@ impl StreamMachine {
         if self.wanted_fetch() != Some(id) {
             return;
         }
+        if let Ok(snapshot) = &result
+            && self.is_disbelieved(now, snapshot.watermark, views)
+        {
+            return;
+        }
+        let before = match &self.phase {
+            Phase::Synchronized(cursor, _) => Some(*cursor),
+            _ => None,
+        };
         let built = match result {
             Ok(snapshot) => self.build(now, &snapshot, views),
             Err(failure) => Err(Doubt::from(failure)),
         };
-        let calibrating = self.state() == StreamState::Synchronized;
         match built {
-            Ok(cursor) => {
-                let total = if calibrating {
-                    &mut self.counters.calibrations
+            Ok((cursor, changed)) => {
+                if let Some(before) = before {
+                    self.counters.calibrations += 1;
+                    self.calibrated(now, &before, &cursor, changed);
                 } else {
-                    &mut self.counters.snapshots
-                };
-                *total += 1;
+                    self.counters.snapshots += 1;
+                }
                 self.calibration_pacer.succeeded(now);
                 self.synchronized(now, cursor);
             }
             Err(doubt) => {
                 views.discard_draft();
-                if !calibrating {
+                if before.is_none() {
                     self.snapshot_failed(now, doubt, views);
                 } else if doubt.kind == DoubtKind::BlockLimit {
                     // The engine holds more than may be kept, whatever the live messages said.
@@ -298,6 +339,7 @@ impl StreamMachine {
         self.error.clone_into(&mut self.last_error);
         views.unpublish(&self.error);
         self.buffer.clear();
+        self.losses.forget();
         self.schedule_snapshot(now);
     }
 
@@ -305,12 +347,12 @@ impl StreamMachine {
     fn schedule_snapshot(&mut self, now: Instant) {
         if let Phase::Snapshotting(Fetch::Due(_)) = self.phase {
             // Postponing it with every further doubt could mean never.
-            self.tick(now);
+            self.start_due_fetch(now);
             return;
         }
         let delay = self.snapshot_pacer.delay(now);
         self.phase = Phase::Snapshotting(Fetch::Due(now + delay));
-        self.tick(now);
+        self.start_due_fetch(now);
     }
 
     fn new_fetch(&mut self) -> FetchId {

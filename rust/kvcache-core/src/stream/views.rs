@@ -39,11 +39,12 @@ pub trait Views {
     /// As [`Views::apply`].
     fn draft_delta(&mut self, batch: &Batch) -> Result<ApplyReport, ApplyError>;
 
-    /// Makes the draft the published view, in one step for every query.
+    /// Makes the draft the published view, in one step for every query. Says in how many copies the view that it replaces,
+    /// if there was one, differed from it.
     ///
     /// # Errors
     /// [`ApplyError::NoSlot`].
-    fn publish_draft(&mut self, sequence: Sequence) -> Result<(), ApplyError>;
+    fn publish_draft(&mut self, sequence: Sequence) -> Result<u64, ApplyError>;
 
     /// Drops the draft, if any.
     fn discard_draft(&mut self);

@@ -21,7 +21,7 @@ impl Views for PanickingViews {
     fn draft_delta(&mut self, batch: &Batch) -> Result<ApplyReport, ApplyError> {
         self.0.draft_delta(batch)
     }
-    fn publish_draft(&mut self, sequence: Sequence) -> Result<(), ApplyError> {
+    fn publish_draft(&mut self, sequence: Sequence) -> Result<u64, ApplyError> {
         self.0.publish_draft(sequence)
     }
     fn discard_draft(&mut self) {

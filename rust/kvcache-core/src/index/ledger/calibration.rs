@@ -18,6 +18,12 @@ impl Ledger {
         self.blocks == other.blocks && editor.same_copies(self.slot, other.slot)
     }
 
+    /// Copies that are in one of both views only.
+    pub(in super::super) fn differing_copies(&self, editor: &Editor<'_>, other: &Self) -> usize {
+        let held: usize = self.blocks.iter().chain(&other.blocks).sum();
+        held - 2 * editor.shared_copies(self.slot, other.slot)
+    }
+
     /// Whether nothing but copies is in this view, called as all engines call them.
     pub(in super::super) fn is_plain(&self) -> bool {
         self.names.are_first_names() && self.kept.is_empty()

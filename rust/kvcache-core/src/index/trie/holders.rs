@@ -209,6 +209,18 @@ impl Editor<'_> {
         })
     }
 
+    /// Copies of the same blocks in the same tiers that two slots both hold.
+    pub(in crate::index) fn shared_copies(&self, slot: Slot, other: Slot) -> usize {
+        let shared = self.touched_nodes(slot).into_iter().map(|node| {
+            let (one, two) = (self.holding(slot, node), self.holding(other, node));
+            let copies = one.copies.iter().zip(two.copies);
+            copies
+                .map(|(one, two)| (one & two).count_ones() as usize)
+                .sum::<usize>()
+        });
+        shared.sum()
+    }
+
     /// What `slot` knows beyond what `other` knows, run by run, parents first: the first block, and how many.
     pub(in crate::index) fn known_beyond(&self, slot: Slot, other: Slot) -> Vec<(BlockId, u32)> {
         let mut visited = HashSet::new();

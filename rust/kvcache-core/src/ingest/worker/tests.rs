@@ -41,9 +41,9 @@ impl<F: FnMut()> Views for LoggingViews<F> {
     fn draft_delta(&mut self, _: &Batch) -> Result<ApplyReport, ApplyError> {
         Ok(ApplyReport::default())
     }
-    fn publish_draft(&mut self, sequence: Sequence) -> Result<(), ApplyError> {
+    fn publish_draft(&mut self, sequence: Sequence) -> Result<u64, ApplyError> {
         self.log.lock().unwrap().push(Change::Published(sequence.0));
-        Ok(())
+        Ok(0)
     }
     fn discard_draft(&mut self) {}
     fn unpublish(&mut self, _: &str) {

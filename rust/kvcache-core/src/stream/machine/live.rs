@@ -107,6 +107,8 @@ impl StreamMachine {
         views: &mut impl Views,
     ) {
         self.buffer.clear();
+        // What was on its way may be from before the engine's restart.
+        self.losses.forget();
         views.begin_draft();
         let published = views.draft_delta(batch).and_then(|report| {
             views.publish_draft(sequence)?;

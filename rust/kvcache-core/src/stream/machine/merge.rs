@@ -9,21 +9,22 @@ use crate::model::{ApplyReport, Batch, Sequence};
 use crate::stream::{Doubt, DoubtKind, Views};
 
 impl StreamMachine {
-    /// Merges a snapshot with the buffered messages into a draft and publishes it.
+    /// Merges a snapshot with the buffered messages into a draft and publishes it. Says in how many copies the view that it
+    /// replaces differed from it.
     pub(super) fn build(
         &mut self,
         now: Instant,
         snapshot: &Snapshot,
         views: &mut impl Views,
-    ) -> Result<Cursor, Doubt> {
+    ) -> Result<(Cursor, u64), Doubt> {
         let watermark = snapshot.watermark;
         self.check_bridge(watermark)?;
         let mut deltas = std::mem::take(&mut self.scratch);
         let built = self.build_with(now, snapshot, &mut deltas, views);
         self.keep_scratch(deltas);
-        let (cursor, report) = built?;
+        let (cursor, report, changed) = built?;
         self.counters.applied += report;
-        Ok(cursor)
+        Ok((cursor, changed))
     }
 
     fn build_with(
@@ -32,7 +33,7 @@ impl StreamMachine {
         snapshot: &Snapshot,
         delta_batch: &mut Batch,
         views: &mut impl Views,
-    ) -> Result<(Cursor, ApplyReport), Doubt> {
+    ) -> Result<(Cursor, ApplyReport, u64), Doubt> {
         let expectation = &self.settings.expectation;
         let watermark = snapshot.watermark;
         let (mut report, idle) = self.draft_snapshot(snapshot, views)?;
@@ -54,10 +55,11 @@ impl StreamMachine {
                 .map_err(|error| Doubt::from(error).within("buffered message"))?;
             last = delta.sequence;
         }
-        views.publish_draft(last)?;
+        let changed = views.publish_draft(last)?;
         let until = now + Duration::from_millis(self.settings.limits.replay_timeout_ms);
         let idle = idle && self.may_still_start_at_zero();
-        Ok((Cursor::from_snapshot(last, self.heard, idle, until), report))
+        let cursor = Cursor::from_snapshot(last, self.heard, idle, until);
+        Ok((cursor, report, changed))
     }
 
     /// Starts the draft with the snapshot, a piece at a time, so that never the whole of it lies decoded beside its bytes.

@@ -104,16 +104,19 @@ impl Views for FakeViews {
             .expect("no draft")
             .apply(batch, true, self.max_blocks)
     }
-    fn publish_draft(&mut self, sequence: Sequence) -> Result<(), ApplyError> {
+    fn publish_draft(&mut self, sequence: Sequence) -> Result<u64, ApplyError> {
         if self.no_slots > 0 {
             self.no_slots -= 1;
             return Err(ApplyError::NoSlot);
         }
         let draft = self.draft.take().expect("no draft");
+        let changed = self.published.as_ref().map_or(0, |(view, _)| {
+            view.device.symmetric_difference(&draft.device).count() as u64
+        });
         self.published = Some((draft, sequence));
         self.error.clear();
         self.history.push(Some(sequence.0));
-        Ok(())
+        Ok(changed)
     }
     fn discard_draft(&mut self) {
         self.draft = None;
@@ -334,7 +337,7 @@ impl<V: Views> Rig<V> {
 
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
-        self.machine.tick(self.now);
+        self.machine.tick(self.now, &mut self.views);
     }
 
     /// Lets time pass until the machine wants a snapshot.
@@ -345,7 +348,7 @@ impl<V: Views> Rig<V> {
                 .machine
                 .deadline()
                 .expect("the machine wants nothing, ever");
-            self.machine.tick(self.now);
+            self.machine.tick(self.now, &mut self.views);
         }
         self.now - start
     }

@@ -1,0 +1,240 @@
+//! Whether live messages arrive at all (cases: a channel that never delivers).
+//!
+//! Snapshots come over another connection and say nothing of it. One calibration that is ahead of the live messages
+//! proves nothing: they are late, or were lost once. Two, and not one live message since the first, prove that none
+//! arrives. From then on only a live message makes the stream believable, as nothing else would tell when the engine's
+//! next one is missed. On a new connection a quiet engine gets the benefit of the doubt, as every stream does at first.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use crate::model::Sequence;
+
+/// Names one look for other topics, so that a late answer is not taken for a newer one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeId(u64);
+
+/// How late the first live message may be after the second calibration that is ahead of it. Snapshots overtake live
+/// messages by the time of a retransmission at most.
+const LATEST: Duration = Duration::from_secs(1);
+/// So much of a topic is shown.
+const SHOWN_CHARS: usize = 64;
+
+/// What a look for other topics has found.
+#[derive(Debug)]
+enum Finding {
+    Unknown,
+    Nothing,
+    /// Also the one configured.
+    Own,
+    Others(String),
+    Failed(String),
+}
+
+/// The channel delivers nothing.
+#[derive(Debug)]
+struct Silence {
+    /// What proved it.
+    proof: String,
+    finding: Finding,
+    probe: Option<ProbeId>,
+    /// Of the latest snapshot on this connection.
+    watermark: Option<Sequence>,
+    /// The connection that was silent is gone.
+    is_reconnected: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing speaks against it.
+    Sound,
+    /// A calibration advanced the view from this sequence, and no live message has come since.
+    Advanced {
+        from: Sequence,
+    },
+    /// So did another.
+    AdvancedTwice {
+        from: Sequence,
+        to: Sequence,
+        /// If nothing has come by then, nothing will.
+        due: Instant,
+    },
+    Silent(Silence),
+}
+
+/// What is known of one stream's live messages.
+#[derive(Debug)]
+pub(super) struct LiveChannel {
+    state: State,
+    next_probe: u64,
+}
+
+impl LiveChannel {
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::Sound,
+            next_probe: 0,
+        }
+    }
+
+    /// A new connection: what was missed over the old one proves nothing about it.
+    pub(super) fn connected(&mut self) {
+        if let State::Silent(silence) = &mut self.state {
+            silence.finding = Finding::Unknown;
+            silence.probe = None;
+            silence.watermark = None;
+            silence.is_reconnected = true;
+        } else {
+            self.state = State::Sound;
+        }
+    }
+
+    /// A message on the stream's topic; says whether that ends a silence.
+    pub(super) fn heard(&mut self) -> bool {
+        let was_silent = self.is_silent();
+        self.state = State::Sound;
+        was_silent
+    }
+
+    /// A calibration advanced the view.
+    pub(super) fn advanced(&mut self, now: Instant, from: Sequence, to: Sequence) {
+        match self.state {
+            State::Sound => self.state = State::Advanced { from },
+            State::Advanced { from } => {
+                self.state = State::AdvancedTwice {
+                    from,
+                    to,
+                    due: now + LATEST,
+                };
+            }
+            State::AdvancedTwice { from, due, .. } => {
+                self.state = State::AdvancedTwice { from, to, due };
+            }
+            State::Silent(_) => {}
+        }
+    }
+
+    /// When the silence will be proved, if no live message comes.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::AdvancedTwice { due, .. } => Some(due),
+            _ => None,
+        }
+    }
+
+    /// Says whether the silence is proved by now.
+    pub(super) fn prove(&mut self, now: Instant, topic: &[u8]) -> bool {
+        let State::AdvancedTwice { from, to, due } = self.state else {
+            return false;
+        };
+        if now < due {
+            return false;
+        }
+        let topic = shown(topic);
+        let probe = self.new_probe();
+        self.state = State::Silent(Silence {
+            proof: format!(
+                "no live message on topic {topic} while snapshots advanced from sequence {from} to {to}"
+            ),
+            finding: Finding::Unknown,
+            probe: Some(probe),
+            watermark: Some(to),
+            is_reconnected: false,
+        });
+        true
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self.state, State::Silent(_))
+    }
+
+    /// A snapshot of a silent stream; says whether it may be believed.
+    pub(super) fn may_believe(&mut self, watermark: Sequence) -> bool {
+        let State::Silent(silence) = &mut self.state else {
+            return true;
+        };
+        let before = silence.watermark.replace(watermark);
+        if before == Some(watermark) {
+            if silence.is_reconnected {
+                self.state = State::Sound;
+                return true;
+            }
+        } else if before.is_some()
+            && silence.probe.is_none()
+            && !matches!(silence.finding, Finding::Others(_))
+        {
+            // The engine publishes: who looks now may see what.
+            let probe = self.new_probe();
+            if let State::Silent(silence) = &mut self.state {
+                silence.probe = Some(probe);
+            }
+        }
+        false
+    }
+
+    /// The look for other topics that should be under way.
+    pub(super) fn wanted_probe(&self) -> Option<ProbeId> {
+        match &self.state {
+            State::Silent(silence) => silence.probe,
+            _ => None,
+        }
+    }
+
+    /// The wanted probe has ended: the topics that it saw, or why it could not look. Says whether it saw the stream's own.
+    pub(super) fn probed(&mut self, topic: &[u8], seen: Result<Vec<Box<[u8]>>, String>) -> bool {
+        let State::Silent(silence) = &mut self.state else {
+            return false;
+        };
+        silence.probe = None;
+        silence.finding = match seen {
+            Err(reason) => Finding::Failed(reason),
+            Ok(topics) if topics.is_empty() => Finding::Nothing,
+            Ok(topics) if topics.iter().any(|seen| **seen == *topic) => Finding::Own,
+            Ok(topics) => {
+                let topics: Vec<String> = topics.iter().map(|seen| shown(seen)).collect();
+                Finding::Others(topics.join(", "))
+            }
+        };
+        matches!(silence.finding, Finding::Own)
+    }
+
+    /// Why a silent stream is not believed; empty for any other.
+    pub(super) fn error(&self) -> String {
+        let State::Silent(silence) = &self.state else {
+            return String::new();
+        };
+        let mut error = silence.proof.clone();
+        // Writing to a string cannot fail.
+        let _ = match &silence.finding {
+            Finding::Unknown => write!(error, "; not known yet what arrives at the live endpoint"),
+            Finding::Nothing => write!(
+                error,
+                "; nothing arrives at the live endpoint on any topic: does a proxy pass the replay port only?"
+            ),
+            Finding::Own => write!(
+                error,
+                "; a second connection to the live endpoint does receive it: connecting anew"
+            ),
+            Finding::Others(topics) => {
+                write!(error, "; topics seen at the live endpoint: {topics}")
+            }
+            Finding::Failed(reason) => {
+                write!(error, "; looking for other topics failed: {reason}")
+            }
+        };
+        error
+    }
+
+    fn new_probe(&mut self) -> ProbeId {
+        self.next_probe += 1;
+        ProbeId(self.next_probe)
+    }
+}
+
+/// A topic as a person may read it, whatever its bytes.
+fn shown(topic: &[u8]) -> String {
+    let text = String::from_utf8_lossy(topic);
+    let short: String = text.chars().take(SHOWN_CHARS).collect();
+    let more = if short.len() < text.len() { "…" } else { "" };
+    format!("{short:?}{more}")
+}
