@@ -78,7 +78,7 @@ fn topics_messages_and_bytes_are_bounded() {
     let many: Vec<[&[u8]; 1]> = [b"a", b"b", b"c", b"d", b"e"]
         .map(|name| [name.as_slice()])
         .into();
-    let many: Vec<&[&[u8]]> = many.iter().map(|frames| frames.as_slice()).collect();
+    let many: Vec<&[&[u8]]> = many.iter().map(<[&[u8]; 1]>::as_slice).collect();
     assert_eq!(seen(look_at(patient(), &many, false)), ["a", "b", "c", "d"]);
 
     let one: &[&[u8]] = &[b"kw"];
