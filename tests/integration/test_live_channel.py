@@ -17,7 +17,6 @@ from following import (
     status,
     tokens,
     wait_agrees,
-    wait_doubted,
     wait_until,
 )
 
