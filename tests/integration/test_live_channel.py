@@ -17,7 +17,6 @@ from following import (
     status,
     tokens,
     wait_agrees,
-    wait_doubted,
     wait_until,
 )
 
@@ -103,7 +102,10 @@ def test_a_live_port_that_never_says_anything_is_found() -> None:
         with follow_otherwise(one, endpoint=f"tcp://127.0.0.1:{port}") as directory:
             publish_until_doubted(directory, one)
             wait_until(
-                lambda: "nothing arrives at the live endpoint on any topic" in status(directory)["error"],
+                lambda: (
+                    "nothing arrives at the live endpoint on any topic"
+                    in status(directory)["error"]
+                ),
                 status(directory)["error"],
             )
             assert_not_believed_again(directory, one)
