@@ -274,7 +274,10 @@ class Directory:
         """
     def streams(self) -> list[StreamStatus]: ...
     def wait_synchronized(self, timeout: float | None = None) -> None:
-        """Blocks until every stream is synchronized. Raises `WaitTimeoutError` after `timeout` seconds."""
+        """Blocks until every stream is synchronized. Raises `WaitTimeoutError` after `timeout` seconds.
+
+        None and infinity wait for ever. Raises `TypeError` and `ValueError` for what is no number of seconds from 0.
+        """
     @property
     def closed(self) -> bool: ...
     def close(self) -> None:

@@ -112,10 +112,12 @@ impl PyDirectory {
 
     /// Blocks until every stream is synchronized. Raises `WaitTimeoutError` after `timeout` seconds.
     #[pyo3(signature = (timeout=None))]
-    fn wait_synchronized(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
-        let timeout =
-            timeout.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
+    fn wait_synchronized(
+        &self,
+        py: Python<'_>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let timeout = crate::timeout::timeout(timeout)?;
         let start = Instant::now();
         loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));

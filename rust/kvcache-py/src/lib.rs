@@ -13,6 +13,7 @@ mod prompt;
 mod route_request;
 mod stream_names;
 mod stream_spec;
+mod timeout;
 mod tokens;
 
 use pyo3::prelude::*;
