@@ -20,6 +20,7 @@ __all__ = [
     "__version__",
     "block_keys",
     "parse_route_request",
+    "refuse_encoding",
     "token_count",
 ]
 
@@ -204,6 +205,9 @@ class Conversation:
 
 def parse_route_request(body: bytes) -> tuple[bytes, str | None, bool]:
     """The token ids (little-endian uint32), the request id and whether to explain, of a request body. Raises `RequestError`."""
+
+def refuse_encoding(body: bytes) -> None:
+    """Raises `RequestError` for a body whose first bytes show that it is compressed or not plain UTF-8."""
 
 def block_keys(token_ids: TokenIds, block_size: int = 128, hash_seed: int = 1024) -> BlockKeys:
     """Hashes a prompt's full blocks. Raises `TokenIdsError`; `ValueError` for a block size of 0."""

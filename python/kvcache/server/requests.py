@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import Response
 
 from kvcache.exceptions import RequestError
-from kvcache.server.body import BodyTooLargeError, ClientGoneError, read_body
+from kvcache.server.body import BodyTooLargeError, ClientGoneError, parse_object, read_body
 from kvcache.server.errors import error_response
 
 if TYPE_CHECKING:
@@ -58,12 +58,7 @@ class RequestsRoute:
 
     def _parse(self, body: bytes) -> tuple[str, str]:
         """Read the request id and the event. Raises `RequestError`."""
-        try:
-            fields = json.loads(body)
-        except (ValueError, RecursionError):
-            raise RequestError("invalid_json", "the body is not JSON") from None
-        if not isinstance(fields, dict):
-            raise RequestError("not_an_object", "the body must be a JSON object")
+        fields = parse_object(body)
         if unknown := fields.keys() - {"request_id", "event"}:
             raise RequestError("unknown_field", f"unknown field: {ascii(min(unknown))[1:41]}")
         request_id, event = fields.get("request_id"), fields.get("event")

@@ -38,7 +38,7 @@ mod _core {
     #[pymodule_export]
     use crate::prompt::token_count;
     #[pymodule_export]
-    use crate::route_request::parse_route_request;
+    use crate::route_request::{parse_route_request, refuse_encoding};
     #[pymodule_export]
     use crate::stream_spec::PyStreamSpec;
 

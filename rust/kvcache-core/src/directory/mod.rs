@@ -10,6 +10,7 @@ mod digits;
     reason = "the room is named after its main type"
 )]
 mod directory;
+mod encoding;
 mod indexes;
 mod request;
 mod stream_views;
