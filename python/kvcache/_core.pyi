@@ -6,7 +6,7 @@ from typing import Self, final, overload
 
 from typing_extensions import disjoint_base
 
-from kvcache.types import StreamName, StreamStatus, Tier, TokenIds
+from kvcache.types import StreamName, StreamStatus, StreamTransition, Tier, TokenIds
 
 __all__ = [
     "BlockKeys",
@@ -16,6 +16,7 @@ __all__ = [
     "Match",
     "Matches",
     "PrefixIndex",
+    "StreamJournal",
     "StreamSpec",
     "__version__",
     "block_keys",
@@ -247,6 +248,18 @@ class PrefixIndex:
     def query(self, token_ids: TokenIds | BlockKeys | Conversation) -> Matches:
         """Who holds how much of a prompt. Raises `TokenIdsError`; `ValueError` for keys of another block size or seed."""
 
+@final
+class StreamJournal:
+    """Reads a directory's journal without holding the directory."""
+
+    def wait(self) -> tuple[list[StreamTransition], int] | None:
+        """Waits for the next transitions, and how many older ones were dropped.
+
+        None when the directory is closed and everything was read.
+        """
+    def close(self) -> None:
+        """Ends it: `wait` returns what is left, and then None."""
+
 @disjoint_base
 class Directory:
     """Follows streams and answers queries. Subclassed by `kvcache.Directory`, which takes a configuration."""
@@ -282,6 +295,8 @@ class Directory:
 
         None and infinity wait for ever. Raises `TypeError` and `ValueError` for what is no number of seconds from 0.
         """
+    def stream_journal(self) -> StreamJournal:
+        """Which streams are lost and return, for one reader; it does not keep the directory alive."""
     @property
     def closed(self) -> bool: ...
     def close(self) -> None:

@@ -13,6 +13,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use crate::errors;
 use crate::matches::PyMatches;
 use crate::prompt::ask;
+use crate::stream_journal::PyStreamJournal;
 use crate::stream_names::StreamNames;
 use crate::stream_spec::PyStreamSpec;
 
@@ -139,6 +140,11 @@ impl PyDirectory {
             }
             py.check_signals()?;
         }
+    }
+
+    /// Which streams are lost and return, for one reader; it does not keep the directory alive.
+    fn stream_journal(&self) -> PyStreamJournal {
+        PyStreamJournal::new(self.directory.journal())
     }
 
     #[getter]

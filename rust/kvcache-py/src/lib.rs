@@ -11,6 +11,7 @@ mod matches;
 mod prefix_index;
 mod prompt;
 mod route_request;
+mod stream_journal;
 mod stream_names;
 mod stream_spec;
 mod timeout;
@@ -39,6 +40,8 @@ mod _core {
     use crate::prompt::token_count;
     #[pymodule_export]
     use crate::route_request::{parse_route_request, refuse_encoding};
+    #[pymodule_export]
+    use crate::stream_journal::PyStreamJournal;
     #[pymodule_export]
     use crate::stream_spec::PyStreamSpec;
 
