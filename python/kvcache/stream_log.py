@@ -30,6 +30,7 @@ class StreamLog:
 
     def __init__(self, journal: StreamJournal) -> None:
         self._journal = journal
+        self._pid = os.getpid()
         self._thread = threading.Thread(
             target=_follow, args=(journal,), name="kvcache-streams", daemon=True
         )
@@ -40,7 +41,9 @@ class StreamLog:
         _running.add(self)
 
     def end(self) -> None:
-        """Log what is left, and end the thread. A second call does nothing."""
+        """Log what is left, and end the thread. A second call does nothing, nor does one in a forked child."""
+        if self._pid != os.getpid():  # there is no thread to end, and the journal may be locked for ever
+            return
         self._journal.close()
         if self._thread is not threading.current_thread():  # a handler may close its directory
             self._thread.join(_LAST_LINES_S)

@@ -193,10 +193,15 @@ def test_a_handler_may_close_the_directory(one: SimulatedEngine) -> None:
         log.removeHandler(handler)
 
 
-@pytest.mark.parametrize("end", ["", "del directory", "directory.close()", "sys.exit(0)"])
+_FORK = "child = os.fork()\nif child: assert os.waitpid(child, 0)[1] == 0\nelse: sys.exit(0)"
+
+
+@pytest.mark.parametrize(
+    "end", ["", "del directory", "directory.close()", "sys.exit(0)", _FORK], ids=repr
+)
 def test_a_process_ends_whatever_became_of_its_directory(end: str) -> None:
     code = (
-        "import logging, sys, kvcache\n"
+        "import logging, os, sys, kvcache\n"
         "from kvcache.testing import SimulatedEngine\n"
         "logging.basicConfig(level=logging.INFO, format='%(name)s %(message)s')\n"
         "engine = SimulatedEngine('e:1').start()\n"
