@@ -41,8 +41,9 @@ class StreamLog:
         _running.add(self)
 
     def end(self) -> None:
-        """Log what is left, and end the thread. A second call does nothing, nor does one in a forked child."""
-        if self._pid != os.getpid():  # there is no thread to end, and the journal may be locked for ever
+        """Log what is left, and end the thread; a second call does nothing. In a child there is none to end."""
+        # There the journal may be locked for ever.
+        if self._pid != os.getpid():
             return
         self._journal.close()
         if self._thread is not threading.current_thread():  # a handler may close its directory
