@@ -208,7 +208,7 @@ def parse_route_request(body: bytes) -> tuple[bytes, str | None, bool]:
     """The token ids (little-endian uint32), the request id and whether to explain, of a request body. Raises `RequestError`."""
 
 def refuse_encoding(body: bytes) -> None:
-    """Raises `RequestError` for a body whose first bytes show that it is compressed or not plain UTF-8."""
+    """Raises `RequestError` for a body that is compressed or no plain UTF-8, by its first bytes."""
 
 def block_keys(token_ids: TokenIds, block_size: int = 128, hash_seed: int = 1024) -> BlockKeys:
     """Hashes a prompt's full blocks. Raises `TokenIdsError`; `ValueError` for a block size of 0."""
@@ -258,7 +258,7 @@ class StreamJournal:
         None when the directory is closed and everything was read.
         """
     def close(self) -> None:
-        """Ends it: `wait` returns what is left, and then None."""
+        """Ends the journal: `wait` returns what is left, and then None."""
 
 @disjoint_base
 class Directory:
@@ -291,12 +291,13 @@ class Directory:
         """
     def streams(self) -> list[StreamStatus]: ...
     def wait_synchronized(self, timeout: float | None = None) -> None:
-        """Blocks until every stream is synchronized. Raises `WaitTimeoutError` after `timeout` seconds.
+        """Blocks until every stream is synchronized.
 
-        None and infinity wait for ever. Raises `TypeError` and `ValueError` for what is no number of seconds from 0.
+        Raises `WaitTimeoutError` after `timeout` seconds. None and infinity wait for ever. Raises
+        `TypeError` and `ValueError` for what is no number of seconds from 0.
         """
     def stream_journal(self) -> StreamJournal:
-        """Which streams are lost and return, for one reader; it does not keep the directory alive."""
+        """Gives the journal of lost and returned streams, which does not keep it alive."""
     @property
     def closed(self) -> bool: ...
     def close(self) -> None:

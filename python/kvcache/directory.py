@@ -29,7 +29,8 @@ class Directory(_core.Directory):
     Thread-safe, and usable under asyncio without `await`: a query takes microseconds.
 
     With discovery it follows nothing until it is told what to follow by `set_streams`; a `Service`
-    does that as instances come and go. Streams that are lost and return are logged by `kvcache.streams`.
+    does that as instances come and go. Streams that are lost and return are logged by
+    `kvcache.streams`.
 
     Raises `ConfigError` for what the core refuses; `OSError` when there are no threads.
     """

@@ -1,7 +1,8 @@
 """`StreamLog`: a thread that logs which streams are lost and which return.
 
-It holds the journal of a directory, not the directory: one that is dropped or closed ends its journal, and the thread
-with it. The thread waits inside the core without the GIL, and wakes for nothing but lines.
+It holds the journal of a directory, not the directory: one that is dropped or closed ends its
+journal, and the thread with it. The thread waits inside the core without the GIL, and wakes for
+nothing but lines.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ __all__ = ["StreamLog"]
 _log = logging.getLogger("kvcache.streams")
 
 _LAST_LINES_S: Final = 0.5
-"""How long a slow handler may hold up the end of a directory; closing one takes a second at most."""
+"""How long a slow handler may hold up the end of a directory.
+
+Closing one takes a second at most.
+"""
 
 
 class StreamLog:
@@ -41,7 +45,10 @@ class StreamLog:
         _running.add(self)
 
     def end(self) -> None:
-        """Log what is left, and end the thread; a second call does nothing. In a child there is none to end."""
+        """Log what is left, and end the thread; a second call does nothing.
+
+        In a forked child there is none to end.
+        """
         # There the journal may be locked for ever.
         if self._pid != os.getpid():
             return

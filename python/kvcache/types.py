@@ -80,7 +80,7 @@ class StreamTransition(TypedDict):
     dp_rank: int
     change: Literal["first", "lost", "returned"]
     sequence: int | None
-    """The last message that the view includes, or included; None where it is lost before any was told."""
+    """The last message that the view includes, or included; None where there was none."""
     left_out: int
     """Transitions of this stream before this one that were left out, as there were too many."""
     reason: NotRequired[str]

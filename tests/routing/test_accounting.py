@@ -115,7 +115,7 @@ def test_a_default_instance_alone_has_no_decode(accounts: Accounts) -> None:
     assert accounts.end("r", 0.0)
 
 
-# --- out of order, or not at all --------------------------------------------------------------------
+# --- out of order, or not at all ----------------------------------------------------
 
 
 def test_a_begin_after_its_end_enters_nothing(accounts: Accounts) -> None:

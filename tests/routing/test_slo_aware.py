@@ -291,7 +291,7 @@ def test_a_new_process_starts_with_nothing_to_do(fleet: Fleet) -> None:
     assert scores == {A: 0.0, B: 0.0}
 
 
-# --- what is told out of order, or not at all ---------------------------------------------------------
+# --- what is told out of order, or not at all ---------------------------------------
 
 
 @pytest.mark.parametrize("told", ["finish", "cancel"])

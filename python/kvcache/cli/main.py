@@ -1,9 +1,9 @@
 """The `kvcache` command.
 
 Exit codes: 0 done, 1 the world did not allow it (port taken, service not reached, output not
-written), 2 a bad flag or configuration, or an extra that is not installed. Every fault is one line on stderr; all faults
-of flags and configuration are shown together. Heavy imports happen inside the commands, so that
-`kvcache check` needs no HTTP server.
+written), 2 a bad flag or configuration, or an extra that is not installed. Every fault is one line
+on stderr; all faults of flags and configuration are shown together. Heavy imports happen inside
+the commands, so that `kvcache check` needs no HTTP server.
 """
 
 # ruff: noqa: T201  (a command prints)

@@ -1,8 +1,8 @@
-"""`Output`: the standard output of a command, which says in one exception that it cannot be written.
+"""`Output`: the standard output of a command, which fails with one exception.
 
-A full disk, a reader that is gone and a closed output come as different exceptions, some only when the interpreter
-flushes at its very end. A command writes through this and is flushed before it ends, so that all of them are one
-`OutputError` in one place.
+A full disk, a reader that is gone and a closed output come as different exceptions, some only when
+the interpreter flushes at its very end. A command writes through this and is flushed before it
+ends, so that all of them are one `OutputError` in one place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class OutputError(Exception):
 
 
 class Output(io.TextIOBase):
-    """Writes to a stream, None for one that was closed before the process began. Raises `OutputError`."""
+    """Writes to a stream, None for one that was closed before the process began.
+
+    Raises `OutputError`.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -50,7 +53,10 @@ class Output(io.TextIOBase):
         return self._stream is not None and self._stream.isatty()
 
     def give_up(self) -> None:
-        """Let what cannot be written go nowhere: the interpreter flushes it once more at its end."""
+        """Let what cannot be written go nowhere.
+
+        The interpreter flushes it once more at its end.
+        """
         if self._stream is None:
             return
         # In a program of somebody else's the output may be no file.
@@ -71,7 +77,10 @@ class Output(io.TextIOBase):
 
 @contextlib.contextmanager
 def checked_output() -> Iterator[None]:
-    """Have `sys.stdout` written by an `Output`, which is flushed at the end. Raises `OutputError`."""
+    """Have `sys.stdout` written by an `Output`, which is flushed at the end.
+
+    Raises `OutputError`.
+    """
     output = Output(sys.stdout)
     # Like a stream in all that commands and argparse do with it.
     with contextlib.redirect_stdout(cast("TextIO", output)):

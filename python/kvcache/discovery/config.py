@@ -54,7 +54,7 @@ class EtcdConfig:
 
 
 def _is_positive(seconds: object) -> bool:
-    """Whether it is a finite number above 0; anything may come from a caller that no types check."""
+    """Tell a finite number above 0 from anything that a caller without types may give."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return False
     return 0 < seconds <= sys.float_info.max

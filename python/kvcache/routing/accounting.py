@@ -2,8 +2,8 @@
 
 Not thread-safe; the policy guards it. A request holds the accounts that it was entered in, so that one that
 ends after its instance was replaced by another process takes nothing from that one. Every request leaves its
-accounts once, however often and in whatever order its end is told, also when it is told before the begin or never.
-Time is an argument: seconds of one clock that never goes back.
+accounts once, however often and in whatever order its end is told, also when it is told before the
+begin or never. Time is an argument: seconds of one clock that never goes back.
 """
 
 from __future__ import annotations
@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["MAX_REQUESTS", "SILENCE_S", "Account", "Accounts"]
 
 MAX_REQUESTS: Final = 65_536
-"""Requests kept at one time: 512 under way at each of 128 streams. Of more, the one silent the longest is dropped."""
+"""Requests kept at one time: 512 under way at each of 128 streams.
+
+Of more, the one silent the longest is dropped.
+"""
 
 SILENCE_S: Final = 600.0
-"""A request of which nothing was told for so long is taken for lost: OpenAI's clients give one up after ten minutes."""
+"""A request of which nothing was told for so long is taken for lost.
+
+OpenAI's clients give one up after ten minutes.
+"""
 
 
 @dataclass(slots=True)
@@ -72,7 +78,7 @@ class Accounts:
         self._late_begins = self._aged_out = self._displaced = 0
 
     def counts(self) -> AccountingCounts:
-        """What was told out of order or not at all; and what is kept now."""
+        """Give what was told out of order or not at all, and what is kept now."""
         return AccountingCounts(
             requests=len(self._requests),
             ends_remembered=len(self._ends),
@@ -105,9 +111,10 @@ class Accounts:
         choice: int,
         now_s: float,
     ) -> bool:
-        """Enter a request; not one whose end was told before. One under the same id is left: it is tried again.
+        """Enter a request; not one whose end was told before.
 
-        `choice` is the number of the choice that sent it; later ones have higher numbers.
+        One that is there under the same id is left: it is tried again. `choice` is the number of
+        the choice that sent it; later ones have higher numbers.
         """
         if self.is_late(request_id, choice, now_s):
             self._late_begins += 1
@@ -160,7 +167,7 @@ class Accounts:
         return True
 
     def end(self, request_id: str, now_s: float) -> bool:
-        """It ended, wherever it was; remembered, as its begin may still come. Returns whether it was there."""
+        """Note its end, wherever it was; its begin may still come. Returns whether it was there."""
         request = self._leave(request_id)
         if request is None:
             self._ends.add_early(request_id, now_s)

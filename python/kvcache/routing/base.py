@@ -221,5 +221,5 @@ class AccountingCounted(Protocol):
     """A policy that accounts may count it as well, for metrics."""
 
     def accounting_counts(self) -> AccountingCounts:
-        """What it keeps now, and totals since the start."""
+        """Give what it keeps now, and totals since the start."""
         ...

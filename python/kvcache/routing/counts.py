@@ -10,7 +10,7 @@ __all__ = ["AccountingCounts", "RoleCounts", "RouterCounts", "ShadowCounts"]
 
 @dataclass(frozen=True, slots=True)
 class AccountingCounts:
-    """What a policy that accounts for requests keeps now, and what it was told out of order or not at all."""
+    """A policy that accounts for requests counts what it was told out of order or not at all."""
 
     requests: int = 0
     """Under way now."""

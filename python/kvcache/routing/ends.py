@@ -1,7 +1,8 @@
 """`Ends`: remembers which requests have ended, so that a begin that is told late enters nothing.
 
-Begin and end of one request often travel on different connections, so that either may arrive first. An end is
-remembered with the choice that it ended. A later choice under the same id is another try, and begins as usual.
+Begin and end of one request often travel on different connections, so that either may arrive first.
+An end is remembered with the choice that it ended. A later choice under the same id is another try,
+and begins as usual.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from typing import Final, NamedTuple
 __all__ = ["END_AGE_S", "MAX_ENDS", "Ends"]
 
 MAX_ENDS: Final = 65_536
-"""Ends remembered at one time; of more, the oldest is forgotten. 14 MB with ids of 36 characters, 28 with 256."""
+"""Ends remembered at one time; of more, the oldest is forgotten.
+
+They take 14 MB with ids of 36 characters, 28 with 256.
+"""
 
 END_AGE_S: Final = 60.0
 """Longer than a client retries a lost message, and so short that ids may be used again."""

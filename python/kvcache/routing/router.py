@@ -148,8 +148,8 @@ class Router:
     def begin(self, request: Decision | str) -> bool:
         """A request was sent where its decision says, given itself or by its request id.
 
-        Returns whether the policy accounts for it: not for an id that is not among the decisions kept, and not for
-        a request whose end was told before.
+        Returns whether the policy accounts for it: not for an id that is not among the decisions
+        kept, and not for a request whose end was told before.
         """
         if self._accounting is None:
             return False
@@ -204,7 +204,7 @@ class Router:
         )
 
     def accounting_counts(self) -> AccountingCounts | None:
-        """Requests under way, and what was told of them out of order or not at all; None where nothing is."""
+        """Give what the policy accounts for, and was told out of order; None where it does not."""
         policy = self._accounting
         return policy.accounting_counts() if isinstance(policy, AccountingCounted) else None
 

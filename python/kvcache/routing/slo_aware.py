@@ -63,10 +63,11 @@ class _Prepared(NamedTuple):
 
 
 class SloAware:
-    """SLO_AWARE. Thread-safe. Raises `ConfigError` for a target that is no positive number of milliseconds.
+    """SLO_AWARE. Thread-safe.
 
-    A request that was begun, and of which nothing was told for `silence_s` seconds, counts no more. `clock` gives
-    seconds and never goes back.
+    A request that was begun, and of which nothing was told for `silence_s` seconds, counts no more.
+    `clock` gives seconds and never goes back. Raises `ConfigError` for a target that is no positive
+    number of milliseconds.
     """
 
     name: Final = "SLO_AWARE"
@@ -273,7 +274,7 @@ class SloAware:
         return known
 
     def accounting_counts(self) -> AccountingCounts:
-        """What is kept of requests now, and what was told out of order or not at all."""
+        """Give what is kept of requests now, and what was told out of order or not at all."""
         with self._lock:
             self._accounts.lapse(self._clock())
             return self._accounts.counts()

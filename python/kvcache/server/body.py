@@ -33,7 +33,10 @@ class ClientGoneError(Exception):
 
 
 async def read_body(headers: Headers, receive: Receive, limit_bytes: int) -> bytes:
-    """The whole body. Raises `BodyTooLargeError`, `ClientGoneError`; `RequestError` for a content encoding."""
+    """The whole body.
+
+    Raises `BodyTooLargeError`, `ClientGoneError`; `RequestError` for a content encoding.
+    """
     declared = encoding = ""
     # One pass, on the hot route; every `get` would be another.
     for name, value in headers.raw:

@@ -69,9 +69,11 @@ def decisions_router(service: Service) -> APIRouter:
         responses={200: {"content": {"application/json": {}}}},
     )
     def decisions(request_id: str | None = None) -> Response:
-        """The last decisions, newest first, with the terms that decided them; of one request id, if it is given.
+        """The last decisions, newest first, with the terms that decided them.
 
-        Where the policy accounts for requests, `accounting` has how many are under way, and what was told out of order.
+        With `request_id` those of one request.
+        Where the policy accounts for requests, `accounting` has how many are under way, and what
+        was told out of order.
         """
         if request_id is None:
             found = service.router.decisions()[::-1]

@@ -1,4 +1,4 @@
-"""`tell`: one line on stderr for the person who started the command, where there is anybody to read it."""
+"""`tell`: one line on stderr for the person who started the command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ __all__ = ["tell"]
 
 
 def tell(line: str) -> None:
-    """Write one line. Does nothing where it cannot be written: a full disk must not end a service."""
+    """Write one line.
+
+    Does nothing where it cannot be written: a full disk must not end a service.
+    """
     if sys.stderr is None:  # it was closed before the process began
         return
     with contextlib.suppress(OSError, ValueError):

@@ -11,7 +11,10 @@ _RIGHT = "timeout must be a number of seconds from 0, or None or inf to wait for
 
 
 def waitable(timeout: float | None) -> float | None:
-    """What a lock can wait for: None for ever, as is any number that is too large. Raises `TypeError`, `ValueError`."""
+    """Give what a lock can wait for: None waits for ever, as does a number that is too large.
+
+    Raises `TypeError`, `ValueError`.
+    """
     if timeout is None:
         return None
     # Whoever is not checked by types may give anything.

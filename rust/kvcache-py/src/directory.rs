@@ -142,7 +142,7 @@ impl PyDirectory {
         }
     }
 
-    /// Which streams are lost and return, for one reader; it does not keep the directory alive.
+    /// Gives the journal of lost and returned streams, which does not keep the directory alive.
     fn stream_journal(&self) -> PyStreamJournal {
         PyStreamJournal::new(self.directory.journal())
     }

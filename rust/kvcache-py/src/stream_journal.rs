@@ -1,4 +1,4 @@
-//! `StreamJournal`: which streams are lost and return, as Python reads it.
+//! `StreamJournal`: the journal of lost and returned streams, as Python reads it.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ impl PyStreamJournal {
 
 #[pymethods]
 impl PyStreamJournal {
-    /// Waits for the next transitions (see `kvcache.types.StreamTransition`), and how many older ones were dropped.
-    /// None when the directory is closed and everything was read.
+    /// Waits for the next transitions (see `kvcache.types.StreamTransition`), and how many older
+    /// ones were dropped. None when the directory is closed and everything was read.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, u64)>> {
         let Some(entries) = py.detach(|| self.journal.wait()) else {
             return Ok(None);
@@ -31,7 +31,7 @@ impl PyStreamJournal {
         Ok(Some((PyList::new(py, dicts?)?, entries.dropped)))
     }
 
-    /// Ends it: `wait` returns what is left, and then None.
+    /// Ends the journal: `wait` returns what is left, and then None.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.journal.close());
     }

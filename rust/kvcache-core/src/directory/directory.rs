@@ -316,7 +316,8 @@ impl Directory {
         Ok(named.join(", "))
     }
 
-    /// Which streams are lost and return, for one reader. It ends when the directory is closed, and does not hold it.
+    /// Gives the journal of lost and returned streams, for one reader. It ends when the directory
+    /// is closed, and does not hold it.
     #[must_use]
     pub fn journal(&self) -> Arc<Journal> {
         self.journal.clone()

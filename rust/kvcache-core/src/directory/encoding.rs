@@ -1,7 +1,8 @@
-//! What a body is when it is not JSON as UTF-8.
+//! Names what a body is when it is not JSON as UTF-8.
 //!
-//! Libraries read UTF-16 or a byte order mark silently, and compress on request; a caller who meets a strict parser has
-//! to be told which of these he sent. Only the first bytes are looked at, and only of bodies that were refused.
+//! Libraries read UTF-16 or a byte order mark silently, and compress on request; a caller who meets
+//! a strict parser has to be told which of these he sent. Only the first bytes are looked at, and
+//! only of bodies that were refused.
 
 /// The name of the encoding or compression that a body's first bytes show; `None` for plain bytes.
 #[must_use]

@@ -1,7 +1,9 @@
-//! The journal of a directory: which streams were lost and which returned, kept until somebody reads it.
+//! The journal of a directory: which streams were lost and which returned, kept until somebody
+//! reads it.
 //!
-//! Workers write, one reader takes, usually a thread that logs. Writing never waits for the reader: each stream has a
-//! budget of lines and the whole a bound, and what does not fit is counted. The lock is held for a few moves of memory.
+//! Workers write, one reader takes, usually a thread that logs. Writing never waits for the reader:
+//! each stream has a budget of lines and the whole a bound, and what does not fit is counted. The
+//! lock is held for a few moves of memory.
 
 mod backlog;
 mod budget;
@@ -39,7 +41,8 @@ impl Journal {
         )
     }
 
-    /// Waits until there is something to be read, and takes it; `None` once the journal is closed and read to its end.
+    /// Waits until there is something to be read, and takes it; `None` once the journal is closed
+    /// and read to its end.
     #[must_use]
     pub fn wait(&self) -> Option<Entries> {
         let mut inner = self.lock();

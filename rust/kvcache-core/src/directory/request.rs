@@ -59,7 +59,8 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Refuses a body that is not plain UTF-8, by its first bytes. For parsers that would read it all the same.
+    /// Refuses a body that is not plain UTF-8, by its first bytes. For parsers that would read it
+    /// all the same.
     ///
     /// # Errors
     /// [`RequestError::Encoding`].

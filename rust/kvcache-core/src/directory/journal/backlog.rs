@@ -1,7 +1,8 @@
-//! What was written and not read yet, within bounds. Without a lock or a clock.
+//! Lines that were written and not read yet, within bounds. Without a lock or a clock.
 //!
-//! A line beyond its stream's budget is held until there is one again. Of several only the latest is held, which says how
-//! the stream is now; the others are counted. So the last line of a stream is always true in the end.
+//! A line beyond its stream's budget is held until there is one again. Of several only the latest
+//! is held, which says how the stream is now; the others are counted. So the last line of a stream
+//! is always true in the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;

@@ -12,7 +12,8 @@ const MAX_REASON_CHARS: usize = 512;
 
 const ENDED: &str = "an internal fault ended this stream's task; stderr says which";
 
-/// The directory's end: as long as it exists, the stream is followed. Dropped before the stream's task ends.
+/// The directory's end: as long as it exists, the stream is followed. Dropped before the stream's
+/// task ends.
 #[derive(Debug)]
 pub(crate) struct Story {
     journal: Arc<Journal>,

@@ -1,10 +1,10 @@
-//! What a journal tells of a stream.
+//! Values that a journal holds.
 
 use std::time::Duration;
 
 use crate::model::{Sequence, StreamKey};
 
-/// What a view held when it was published.
+/// A view shows this when it is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The last message that it included.
@@ -15,7 +15,7 @@ pub struct Shown {
     pub host_blocks: usize,
 }
 
-/// What became of a stream.
+/// A stream comes or goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It is synchronized for the first time.
@@ -52,7 +52,7 @@ pub struct Transition {
     pub left_out: u64,
 }
 
-/// What was taken from a journal at once.
+/// A reader takes these at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries {
     /// In the order in which they were written.
