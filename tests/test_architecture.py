@@ -27,7 +27,8 @@ PYTHON_ARROWS: dict[str, set[str]] = {
     "endpoint": set(),
     "protobuf_table": set(),
     "config": {"exceptions", "endpoint"},
-    "directory": {"_core", "config", "exceptions"},
+    "stream_log": {"_core", "types"},
+    "directory": {"_core", "config", "exceptions", "stream_log"},
     "registry": {"endpoint", "exceptions"},
     "discovery": {
         *("_core", "config", "endpoint", "exceptions"),

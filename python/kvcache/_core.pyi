@@ -6,7 +6,7 @@ from typing import Self, final, overload
 
 from typing_extensions import disjoint_base
 
-from kvcache.types import StreamName, StreamStatus, Tier, TokenIds
+from kvcache.types import StreamName, StreamStatus, StreamTransition, Tier, TokenIds
 
 __all__ = [
     "BlockKeys",
@@ -16,10 +16,12 @@ __all__ = [
     "Match",
     "Matches",
     "PrefixIndex",
+    "StreamJournal",
     "StreamSpec",
     "__version__",
     "block_keys",
     "parse_route_request",
+    "refuse_encoding",
     "token_count",
 ]
 
@@ -205,6 +207,9 @@ class Conversation:
 def parse_route_request(body: bytes) -> tuple[bytes, str | None, bool]:
     """The token ids (little-endian uint32), the request id and whether to explain, of a request body. Raises `RequestError`."""
 
+def refuse_encoding(body: bytes) -> None:
+    """Raises `RequestError` for a body that is compressed or no plain UTF-8, by its first bytes."""
+
 def block_keys(token_ids: TokenIds, block_size: int = 128, hash_seed: int = 1024) -> BlockKeys:
     """Hashes a prompt's full blocks. Raises `TokenIdsError`; `ValueError` for a block size of 0."""
 
@@ -243,6 +248,18 @@ class PrefixIndex:
     def query(self, token_ids: TokenIds | BlockKeys | Conversation) -> Matches:
         """Who holds how much of a prompt. Raises `TokenIdsError`; `ValueError` for keys of another block size or seed."""
 
+@final
+class StreamJournal:
+    """Reads a directory's journal without holding the directory."""
+
+    def wait(self) -> tuple[list[StreamTransition], int] | None:
+        """Waits for the next transitions, and how many older ones were dropped.
+
+        None when the directory is closed and everything was read.
+        """
+    def close(self) -> None:
+        """Ends the journal: `wait` returns what is left, and then None."""
+
 @disjoint_base
 class Directory:
     """Follows streams and answers queries. Subclassed by `kvcache.Directory`, which takes a configuration."""
@@ -274,7 +291,13 @@ class Directory:
         """
     def streams(self) -> list[StreamStatus]: ...
     def wait_synchronized(self, timeout: float | None = None) -> None:
-        """Blocks until every stream is synchronized. Raises `WaitTimeoutError` after `timeout` seconds."""
+        """Blocks until every stream is synchronized.
+
+        Raises `WaitTimeoutError` after `timeout` seconds. None and infinity wait for ever. Raises
+        `TypeError` and `ValueError` for what is no number of seconds from 0.
+        """
+    def stream_journal(self) -> StreamJournal:
+        """Gives the journal of lost and returned streams, which does not keep it alive."""
     @property
     def closed(self) -> bool: ...
     def close(self) -> None:

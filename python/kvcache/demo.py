@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import signal
-import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from kvcache.server.listen import BindError, base_url, bind
 from kvcache.server.logs import configure_logging
 from kvcache.server.run import Server
 from kvcache.server.settings import ServerSettings
+from kvcache.server.stderr import tell
 from kvcache.service import Service
 from kvcache.testing import SimulatedEngine
 
@@ -77,13 +77,13 @@ def run_demo(host: str, port: int, duration_seconds: float | None) -> int:
             service = stack.enter_context(Service.start(config))
             stack.enter_context(_serving(service, listener))
             demo = _Demo(fleet, stack.enter_context(Client(url)))
-            print(f"kvcache: serving on {url}", file=sys.stderr, flush=True)
+            tell(f"kvcache: serving on {url}")
             if not demo.show_query(url):
                 return 1
             stop = None if duration_seconds is None else started + duration_seconds
             demo.live_traffic(stop)
     except (BindError, ServiceError) as error:
-        print(f"kvcache: {error}", file=sys.stderr)
+        tell(f"kvcache: {error}")
         return 1
     except KeyboardInterrupt:
         print()
@@ -123,7 +123,7 @@ class _Demo:
         deadline = time.monotonic() + _DEADLINE_SECONDS
         found = self._prompt_in_both_tiers(deadline)
         if found is None:
-            print("demo: no prompt came to lie in both tiers in time", file=sys.stderr)
+            tell("demo: no prompt came to lie in both tiers in time")
             return False
         engine, prompt = found
         matches = self._client.query(prompt)
@@ -134,7 +134,7 @@ class _Demo:
         print(f"POST {url}/v1/internal/kv-cache/query  {{'token_ids': [{len(prompt)} ids]}}\n")
         print(query_table(matches, len(prompt)))
         if wrong := self._disagreement(matches, prompt):
-            print(f"demo: {wrong}", file=sys.stderr)
+            tell(f"demo: {wrong}")
             return False
         _explain(_match_of(matches, engine), len(prompt))
         print(f"streams: {url}/v1/internal/streams   metrics: {url}/metrics\n")

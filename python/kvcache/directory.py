@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kvcache import _core
 from kvcache.exceptions import ConfigError, ConfigFault
+from kvcache.stream_log import StreamLog
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from kvcache.config import KvEventsConfig, StreamConfig
 
 __all__ = ["Directory", "refuse_unsupported"]
@@ -26,16 +29,19 @@ class Directory(_core.Directory):
     Thread-safe, and usable under asyncio without `await`: a query takes microseconds.
 
     With discovery it follows nothing until it is told what to follow by `set_streams`; a `Service`
-    does that as instances come and go.
+    does that as instances come and go. Streams that are lost and return are logged by
+    `kvcache.streams`.
 
     Raises `ConfigError` for what the core refuses; `OSError` when there are no threads.
     """
+
+    _log: StreamLog
 
     def __new__(cls, config: KvEventsConfig) -> Self:
         """Starts to follow the streams of `config`, within its limits."""
         specs = _stream_specs(config)
         try:
-            return super().__new__(
+            directory = super().__new__(
                 cls,
                 specs,
                 max_streams=config.max_streams,
@@ -47,6 +53,22 @@ class Directory(_core.Directory):
             )
         except _REFUSALS as error:
             raise ConfigError([ConfigFault("streams", str(error))]) from error
+        directory._log = StreamLog(directory.stream_journal())
+        return directory
+
+    def close(self) -> None:
+        """Stops every task and thread; under a second. A second call does nothing."""
+        super().close()
+        self._log.end()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        self.close()
 
 
 def refuse_unsupported(config: KvEventsConfig) -> None:

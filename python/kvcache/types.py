@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Literal, NotRequired, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Buffer
 
-__all__ = ["DoubtCounts", "StreamName", "StreamStatus", "Tier", "TokenIds"]
+__all__ = ["DoubtCounts", "StreamName", "StreamStatus", "StreamTransition", "Tier", "TokenIds"]
 
 TokenIds: TypeAlias = "Sequence[int] | Buffer"
 """Token ids, 0 … 2^32-1 each: a list or tuple; a one-dimensional buffer of int32, uint32, int64 or uint64
@@ -75,3 +75,21 @@ class StreamStatus(TypedDict):
     blocks_lost_found_by_calibration_total: int
     """Copies that such messages had added or removed, as a calibration found."""
     doubts: DoubtCounts
+
+
+class StreamTransition(TypedDict):
+    """A stream that was lost or is synchronized, as a directory's journal tells it."""
+
+    instance_name: str
+    dp_rank: int
+    change: Literal["first", "lost", "returned"]
+    sequence: int | None
+    """The last message that the view includes, or included; None where there was none."""
+    left_out: int
+    """Transitions of this stream before this one that were left out, as there were too many."""
+    reason: NotRequired[str]
+    """Why it was lost."""
+    after_s: NotRequired[float]
+    """How long it was lost; for the first time, how long it took."""
+    device_blocks: NotRequired[int]
+    host_blocks: NotRequired[int]

@@ -25,7 +25,7 @@ class Fleet:
 
     def __init__(self, **targets: float) -> None:
         self.world = World()
-        self.policy = SloAware(**targets)
+        self.policy = SloAware(clock=self.world.clock, **targets)
         self.router = kvcache.Router(None, self.world.registry, self.policy)
         self._count = 0
 
@@ -52,6 +52,8 @@ def test_targets_are_positive(value: Any) -> None:
     with pytest.raises(kvcache.ConfigError) as caught:
         SloAware(target_ttft_ms=value, target_tpot_ms=value)
     assert [fault.path for fault in caught.value.faults] == ["target_ttft_ms", "target_tpot_ms"]
+    with pytest.raises(kvcache.ConfigError, match="silence_s"):
+        SloAware(silence_s=value)
 
 
 # --- prefill ---------------------------------------------------------------------------------------
@@ -228,6 +230,8 @@ def test_busy_prefills_do_not_switch() -> None:
                 fleet.world.registry.snapshot().instances[B if name == "b" else C],
                 100.0,
                 None,
+                1,
+                0.0,
             )
     fleet.begin()
     assert (fleet.role(B), fleet.role(C)) == (Role.PREFILL, Role.PREFILL)
@@ -285,3 +289,68 @@ def test_a_new_process_starts_with_nothing_to_do(fleet: Fleet) -> None:
     fleet.world.register(A, incarnation_id="i2", ttft_profiling_data=TTFT)
     scores = {name: one.score for name, one in terms(fleet.router.route(PROMPT)).items()}
     assert scores == {A: 0.0, B: 0.0}
+
+
+# --- what is told out of order, or not at all ---------------------------------------
+
+
+@pytest.mark.parametrize("told", ["finish", "cancel"])
+def test_an_end_before_its_begin_leaves_no_load(fleet: Fleet, told: str) -> None:
+    for name in (A, B):
+        fleet.add(name)
+    decision = fleet.router.route(PROMPT, "r")
+    assert not getattr(fleet.router, told)("r")
+    assert not fleet.router.begin(decision)
+    assert [one.score for one in fleet.router.route(PROMPT).candidates] == [0.0, 0.0]
+    counts = fleet.router.counts().accounting
+    assert counts is not None
+    assert (counts.requests, counts.late_begins, counts.ends_remembered) == (0, 1, 1)
+
+
+def test_a_retry_after_an_early_end_counts(fleet: Fleet) -> None:
+    fleet.add(A)
+    decision = fleet.router.route(PROMPT, "r")
+    fleet.router.finish("r")
+    fleet.router.begin(decision)
+    assert fleet.router.begin(fleet.router.route(PROMPT, "r"))
+    assert terms(fleet.router.route(PROMPT))[A].score == pytest.approx(100.0)
+
+
+def test_a_request_that_nobody_ends_stops_counting(fleet: Fleet) -> None:
+    fleet.add(A)
+    fleet.begin()
+    fleet.world.clock.now_s += 599.0
+    assert terms(fleet.router.route(PROMPT))[A].score == pytest.approx(100.0)
+    fleet.world.clock.now_s += 1.0
+    assert terms(fleet.router.route(PROMPT))[A].score == 0.0
+    counts = fleet.router.counts().accounting
+    assert counts is not None
+    assert (counts.requests, counts.aged_out) == (0, 1)
+
+
+def test_a_decode_whose_requests_aged_out_prefills_again() -> None:
+    fleet = overwhelmed(B, C)
+    fleet.begin()
+    turned = fleet.begin().decode
+    assert turned is not None
+    assert fleet.role(turned) is Role.DECODE
+    fleet.world.clock.now_s += 300.0
+    for request_id in ("1", "2"):
+        fleet.router.token(request_id)
+    fleet.world.clock.now_s += 300.0
+    fleet.router.route(PROMPT)
+    assert fleet.role(turned) is Role.PREFILL
+    assert fleet.role(A) is Role.DECODE
+
+
+def test_a_late_begin_switches_no_role() -> None:
+    fleet = overwhelmed(B, C)
+    decision = fleet.router.route(PROMPT, "r")
+    fleet.router.finish("r")
+    assert not fleet.router.begin(decision)
+    assert {fleet.role(name) for name in (B, C)} == {Role.PREFILL}
+
+
+def test_a_policy_that_does_not_account_counts_nothing() -> None:
+    router = kvcache.Router(None, World().registry, kvcache.CacheAware())
+    assert router.counts().accounting is None

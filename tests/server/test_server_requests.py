@@ -72,6 +72,30 @@ def test_what_the_policy_does_not_know_is_not_accounted() -> None:
     assert not tell(app, "r", "begin")
 
 
+def test_what_is_told_out_of_order_is_shown() -> None:
+    app = app_of("SLO_AWARE")
+    route(app, "r", 10)
+    assert not tell(app, "r", "finish")
+    assert not tell(app, "r", "begin")
+    shown = app.ask("GET", "/v1/internal/decisions").json()["accounting"]
+    assert shown == {
+        "requests": 0,
+        "ends_remembered": 1,
+        "late_begins": 1,
+        "aged_out": 0,
+        "displaced": 0,
+    }
+    metrics = app.ask("GET", "/metrics").text.splitlines()
+    for line in (
+        'kvcache_route_requests{policy="SLO_AWARE"} 0.0',
+        'kvcache_route_ends_remembered{policy="SLO_AWARE"} 1.0',
+        'kvcache_route_late_begins_total{policy="SLO_AWARE"} 1.0',
+        'kvcache_route_requests_aged_out_total{policy="SLO_AWARE"} 0.0',
+        'kvcache_route_requests_displaced_total{policy="SLO_AWARE"} 0.0',
+    ):
+        assert line in metrics
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
@@ -79,6 +103,7 @@ def test_what_the_policy_does_not_know_is_not_accounted() -> None:
         ([], 400, "not_an_object"),
         ({"event": "begin"}, 400, "invalid_request_id"),
         ({"request_id": 1, "event": "begin"}, 400, "invalid_request_id"),
+        ({"request_id": "r" * 257, "event": "finish"}, 400, "invalid_request_id"),
         ({"request_id": "r"}, 400, "invalid_event"),
         ({"request_id": "r", "event": "attach"}, 400, "invalid_event"),
         ({"request_id": "r", "event": ["begin"]}, 400, "invalid_event"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -53,10 +54,14 @@ class Flags:
         self.add(flag, f"must be an integer from {minimum} to {maximum}: {ascii(text)[1:-1]}")
         return minimum
 
-    def seconds(self, flag: str, text: str, minimum: float) -> float:
+    def seconds(
+        self, flag: str, text: str, minimum: float, maximum: float = sys.float_info.max
+    ) -> float:
         """A finite number of seconds."""
         rule = f"must be a number of seconds, at least {minimum}"
-        return self._number(flag, text, minimum, math.inf, rule)
+        if maximum != sys.float_info.max:
+            rule += f" and at most {maximum:g}"
+        return self._number(flag, text, minimum, maximum, rule)
 
     def milliseconds(self, flag: str, text: str, minimum: float) -> float:
         """A finite number of milliseconds."""

@@ -1,25 +1,26 @@
 """The `kvcache` command.
 
-Exit codes: 0 done, 1 the world did not allow it (port taken, service not reached), 2 a bad flag
-or configuration, or an extra that is not installed. Every fault is one line on stderr; all faults
-of flags and configuration are shown together. Heavy imports happen inside the commands, so that
-`kvcache check` needs no HTTP server.
+Exit codes: 0 done, 1 the world did not allow it (port taken, service not reached, output not
+written), 2 a bad flag or configuration, or an extra that is not installed. Every fault is one line
+on stderr; all faults of flags and configuration are shown together. Heavy imports happen inside
+the commands, so that `kvcache check` needs no HTTP server.
 """
 
 # ruff: noqa: T201  (a command prints)
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kvcache import __version__
 from kvcache.cli.flags import MAX_PORT, TOKEN_VARIABLE, Flags
+from kvcache.cli.output import OutputError, checked_output
 from kvcache.cli.serve import add_serve, serve_options
 from kvcache.config import KvEventsConfig
 from kvcache.directory import refuse_unsupported
 from kvcache.exceptions import ConfigError
+from kvcache.server.stderr import tell
 from kvcache.snapshot_size import snapshot_notes
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from kvcache.server.client import Client
 
 __all__ = ["main"]
+
+_MAX_INTERVAL_SECONDS: Final = 86_400.0
+"""A day; the system cannot sleep for any number of seconds."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,6 +44,15 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code; `--help` and bad flags exit by themselves."""
+    try:
+        with checked_output():
+            return _run(argv)
+    except OutputError as error:
+        _complain(f"cannot write the output: {error}")
+        return 1
+
+
+def _run(argv: Sequence[str] | None) -> int:
     args = _parser().parse_args(_underscored(sys.argv[1:] if argv is None else argv))
     try:
         return int(args.run(args))
@@ -52,17 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _complain(f"{error.name} is not installed: pip install 'kvcache[{args.extras}]'")
         return 2
-    except BrokenPipeError:
-        # The reader of our output has seen enough (`| head`); nothing is left to tell him.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:
         return 130
 
 
 def _complain(message: str) -> None:
-    line = " ".join(message.splitlines())
-    print(f"kvcache: {line}", file=sys.stderr)
+    tell(f"kvcache: {' '.join(message.splitlines())}")
 
 
 def _underscored(argv: Sequence[str]) -> list[str]:
@@ -102,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_url(status)
     status.add_argument("--once", action="store_true", help="show once and exit")
     status.add_argument("--interval", default="1", metavar="SECONDS", help="default 1")
+    status.epilog = "Where the output is no terminal, it shows once."
     return parser
 
 
@@ -214,10 +223,11 @@ def _status(args: argparse.Namespace) -> int:
     from kvcache.server.client import ServiceError, watch_status  # noqa: PLC0415
 
     faults = Flags()
-    interval = faults.seconds("--interval", args.interval, minimum=0.1)
+    interval = faults.seconds("--interval", args.interval, 0.1, _MAX_INTERVAL_SECONDS)
+    once = args.once or not sys.stdout.isatty()
     try:
         with _client(args, faults) as client:
-            watch_status(client, None if args.once else interval)
+            watch_status(client, None if once else interval)
     except ServiceError as error:
         _complain(str(error))
         return 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -41,8 +41,9 @@ class EtcdConfig:
             faults.append(ConfigFault("username", "a user name and a password need each other"))
         if (self.cert_path is None) != (self.key_path is None):
             faults.append(ConfigFault("cert_path", "a certificate and its key need each other"))
-        if not (math.isfinite(self.request_timeout_s) and self.request_timeout_s > 0):
-            faults.append(ConfigFault("request_timeout_s", "must be a positive number of seconds"))
+        if not _is_positive(self.request_timeout_s):
+            reason = f"must be a positive number of seconds: {self.request_timeout_s!r:.40}"
+            faults.append(ConfigFault("request_timeout_s", reason))
         if faults:
             raise ConfigError(faults)
 
@@ -50,6 +51,13 @@ class EtcdConfig:
     def tls(self) -> bool:
         """Whether connections are encrypted."""
         return any(path is not None for path in (self.ca_path, self.cert_path, self.key_path))
+
+
+def _is_positive(seconds: object) -> bool:
+    """Tell a finite number above 0 from anything that a caller without types may give."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return False
+    return 0 < seconds <= sys.float_info.max
 
 
 def _endpoint_faults(endpoints: tuple[str, ...]) -> list[ConfigFault]:

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kvcache.routing.counts import RouterCounts, ShadowCounts
+    from kvcache.routing.counts import AccountingCounts, RouterCounts, ShadowCounts
 
 __all__ = ["route_families"]
 
@@ -38,8 +38,28 @@ def route_families(counts: RouterCounts) -> Iterator[Metric]:
         "Streams of ranks that their instances do not have; they count for no choice.",
         value=counts.ignored_ranks,
     )
+    if counts.accounting is not None:
+        yield from _accounting_families(counts.policy, counts.accounting)
     if counts.shadow is not None:
         yield from _shadow_families(counts.shadow)
+
+
+def _accounting_families(policy: str, counts: AccountingCounts) -> Iterator[Metric]:
+    for name, text, value in (
+        ("requests", "Requests under way, by what the policy was told.", counts.requests),
+        ("ends_remembered", "Ends whose begin would enter nothing.", counts.ends_remembered),
+    ):
+        gauge = GaugeMetricFamily(f"kvcache_route_{name}", text, labels=["policy"])
+        gauge.add_metric([policy], value)
+        yield gauge
+    for name, text, value in (
+        ("late_begins", "Begins told after their end; they enter nothing.", counts.late_begins),
+        ("requests_aged_out", "Requests dropped after a long silence.", counts.aged_out),
+        ("requests_displaced", "Requests dropped as there were too many.", counts.displaced),
+    ):
+        total = CounterMetricFamily(f"kvcache_route_{name}", text, labels=["policy"])
+        total.add_metric([policy], value)
+        yield total
 
 
 def _shadow_families(shadow: ShadowCounts) -> Iterator[Metric]:

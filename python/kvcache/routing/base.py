@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from kvcache._core import CandidateCosts, Matches
     from kvcache.registry.model import Instance, LoadReport
     from kvcache.registry.registry import Registry
+    from kvcache.routing.counts import AccountingCounts
     from kvcache.routing.decision import Decision
 
 __all__ = [
     "Accounting",
+    "AccountingCounted",
     "Candidate",
     "Candidates",
     "Choice",
@@ -211,4 +213,13 @@ class Accounting(Protocol):
 
     def cancel(self, request_id: str) -> bool:
         """It ended, wherever it was."""
+        ...
+
+
+@runtime_checkable
+class AccountingCounted(Protocol):
+    """A policy that accounts may count it as well, for metrics."""
+
+    def accounting_counts(self) -> AccountingCounts:
+        """Give what it keeps now, and totals since the start."""
         ...

@@ -5,7 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-__all__ = ["RoleCounts", "RouterCounts", "ShadowCounts"]
+__all__ = ["AccountingCounts", "RoleCounts", "RouterCounts", "ShadowCounts"]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountingCounts:
+    """A policy that accounts for requests counts what it was told out of order or not at all."""
+
+    requests: int = 0
+    """Under way now."""
+    ends_remembered: int = 0
+    """Ends whose begin would enter nothing, now."""
+    late_begins: int = 0
+    """Begins told after their end, which entered nothing."""
+    aged_out: int = 0
+    """Requests dropped because nothing was told of them for too long."""
+    displaced: int = 0
+    """Requests dropped because there were too many."""
 
 
 @dataclass(slots=True)
@@ -56,3 +72,5 @@ class RouterCounts:
     ignored_ranks: int = 0
     """Streams now followed of ranks that their instances do not have."""
     shadow: ShadowCounts | None = None
+    accounting: AccountingCounts | None = None
+    """None for a policy that does not account for requests, or does not count it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kvcache._core import token_count as count_tokens
 from kvcache.exceptions import ClosedError, NoInstanceError
-from kvcache.routing.base import Accounting
+from kvcache.routing.base import Accounting, AccountingCounted
 from kvcache.routing.cache_aware import CacheAware
 from kvcache.routing.candidates import candidates_of, reports_count_until
 from kvcache.routing.counts import RoleCounts, RouterCounts
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kvcache.registry.registry import Registry
     from kvcache.registry.snapshot import RegistrySnapshot
     from kvcache.routing.base import Candidates, Policy
+    from kvcache.routing.counts import AccountingCounts
     from kvcache.types import TokenIds
 
 __all__ = ["DECISIONS_KEPT", "Router", "Source"]
@@ -147,7 +148,8 @@ class Router:
     def begin(self, request: Decision | str) -> bool:
         """A request was sent where its decision says, given itself or by its request id.
 
-        Returns whether the policy accounts for it: not for an id that is not among the decisions kept.
+        Returns whether the policy accounts for it: not for an id that is not among the decisions
+        kept, and not for a request whose end was told before.
         """
         if self._accounting is None:
             return False
@@ -198,7 +200,13 @@ class Router:
             no_instance=no_instance,
             ignored_ranks=self._moment.candidates.ignored_ranks,
             shadow=None if self._shadow is None else self._shadow.counts(),
+            accounting=self.accounting_counts(),
         )
+
+    def accounting_counts(self) -> AccountingCounts | None:
+        """Give what the policy accounts for, and was told out of order; None where it does not."""
+        policy = self._accounting
+        return policy.accounting_counts() if isinstance(policy, AccountingCounted) else None
 
     # --- who can be chosen --------------------------------------------------------------------------
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvcache.exceptions import ConfigError, ConfigFault
 from kvcache.registry.model import InstanceType, Role
-from kvcache.routing.accounting import Accounts
+from kvcache.routing.accounting import SILENCE_S, Accounts
 from kvcache.routing.base import Choice, Explanation
 from kvcache.routing.predictor import Predictor
 from kvcache.routing.reuse import reuses
@@ -23,13 +24,14 @@ from kvcache.routing.scores import cheapest
 from kvcache.routing.shown_terms import decode_terms, prefill_terms, reported_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kvcache._core import Matches
     from kvcache.registry.model import Instance, Registration
     from kvcache.registry.registry import Registry
     from kvcache.routing.accounting import Account
     from kvcache.routing.base import Candidates, Terms
+    from kvcache.routing.counts import AccountingCounts
     from kvcache.routing.decision import Decision
 
 __all__ = ["SloAware"]
@@ -48,6 +50,8 @@ class _Seen(NamedTuple):
     """Whether a decode candidate keeps the target; true without any."""
     tied: bool
     """Whether several prefill candidates had as little to do."""
+    number: int
+    """Of this choice, among all that were made."""
 
 
 class _Prepared(NamedTuple):
@@ -59,16 +63,32 @@ class _Prepared(NamedTuple):
 
 
 class SloAware:
-    """SLO_AWARE. Thread-safe. Raises `ConfigError` for a target that is no positive number of milliseconds."""
+    """SLO_AWARE. Thread-safe.
+
+    A request that was begun, and of which nothing was told for `silence_s` seconds, counts no more.
+    `clock` gives seconds and never goes back. Raises `ConfigError` for a target that is no positive
+    number of milliseconds.
+    """
 
     name: Final = "SLO_AWARE"
     needs_load: Final = False
 
-    def __init__(self, *, target_ttft_ms: float = 1000.0, target_tpot_ms: float = 50.0) -> None:
-        targets = (("target_ttft_ms", target_ttft_ms), ("target_tpot_ms", target_tpot_ms))
+    def __init__(
+        self,
+        *,
+        target_ttft_ms: float = 1000.0,
+        target_tpot_ms: float = 50.0,
+        silence_s: float = SILENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        numbers = (
+            ("target_ttft_ms", "milliseconds", target_ttft_ms),
+            ("target_tpot_ms", "milliseconds", target_tpot_ms),
+            ("silence_s", "seconds", silence_s),
+        )
         faults = [
-            ConfigFault(path, f"must be a number of milliseconds above 0, not: {value!r}")
-            for path, value in targets
+            ConfigFault(path, f"must be a number of {unit} above 0, not: {value!r}")
+            for path, unit, value in numbers
             if not _is_target(value)
         ]
         if faults:
@@ -77,7 +97,9 @@ class SloAware:
         self.target_tpot_ms = float(target_tpot_ms)
         self._lock = threading.Lock()
         self._switch_lock = threading.Lock()
-        self._accounts = Accounts()
+        self._clock = clock
+        self._accounts = Accounts(silence_s=float(silence_s))
+        self._choices = 0
         self._predictors: dict[str, tuple[Registration, Predictor]] = {}
         self._prepared: _Prepared | None = None
         self._prefill_rotation, self._decode_rotation = Rotation(), Rotation()
@@ -89,6 +111,8 @@ class SloAware:
         """Choose for a prompt of `token_count` tokens; an empty one goes to whoever's turn it is."""
         del matches
         with self._lock:
+            self._accounts.lapse(self._clock())
+            self._choices += 1
             prepared = self._prepared
             if prepared is None or prepared.candidates is not candidates:
                 prepared = self._prepared = self._prepare(candidates)
@@ -106,7 +130,10 @@ class SloAware:
                 self._predictor(chosen.instance).ttft_ms(token_count),
                 target_met=target_met,
                 tied=tied,
+                number=self._choices,
             )
+            idle = self._accounts.take_idle()
+        self._switch_to_prefill(idle)
         return Choice(prefill, decode, detail=seen, prefill_by_decode=relief)
 
     def _choose_prefill(
@@ -199,31 +226,40 @@ class SloAware:
         self._registry = registry
 
     def begin(self, decision: Decision) -> bool:
-        """The request was sent where the decision says. Raises `ValueError` for a decision without a request id."""
+        """The request was sent where the decision says; False when its end was told before.
+
+        Raises `ValueError` for a decision without a request id.
+        """
         if decision.request_id is None:
             raise ValueError("a request needs an id to be accounted for")
         seen: _Seen = decision.choice.detail
-        if not seen.target_met:
+        with self._lock:
+            late = self._accounts.is_late(decision.request_id, seen.number, self._clock())
+        if not late and not seen.target_met:
             self._switch_to_decode(decision)
         with self._lock:
-            self._accounts.begin(
+            begun = self._accounts.begin(
                 decision.request_id,
                 decision.token_count,
                 decision.prefill_instance,
                 seen.prefill_estimate_ms,
                 decision.decode_instance,
+                seen.number,
+                self._clock(),
             )
-        return True
+            idle = self._accounts.take_idle()
+        self._switch_to_prefill(idle)
+        return begun
 
     def first_token(self, request_id: str) -> bool:
         """Its prefill is done."""
         with self._lock:
-            return self._accounts.first_token(request_id)
+            return self._accounts.first_token(request_id, self._clock())
 
     def token(self, request_id: str) -> bool:
         """It generated one more token."""
         with self._lock:
-            return self._accounts.token(request_id)
+            return self._accounts.token(request_id, self._clock())
 
     def finish(self, request_id: str) -> bool:
         """It is done."""
@@ -232,11 +268,16 @@ class SloAware:
     def cancel(self, request_id: str) -> bool:
         """It ended, wherever it was. A decode instance that has nothing left prefills again."""
         with self._lock:
-            known = request_id in self._accounts
-            idle = self._accounts.cancel(request_id)
-        if idle is not None:
-            self._switch_to_prefill(idle)
+            known = self._accounts.end(request_id, self._clock())
+            idle = self._accounts.take_idle()
+        self._switch_to_prefill(idle)
         return known
+
+    def accounting_counts(self) -> AccountingCounts:
+        """Give what is kept of requests now, and what was told out of order or not at all."""
+        with self._lock:
+            self._accounts.lapse(self._clock())
+            return self._accounts.counts()
 
     # --- roles --------------------------------------------------------------------------------------
 
@@ -266,8 +307,12 @@ class SloAware:
                 idlest = min(able, key=lambda name: (name == decision.prefill, waits[name], name))
                 self._registry.set_role(idlest, Role.DECODE)
 
-    def _switch_to_prefill(self, name: str) -> None:
-        """Turn a MIX decode without requests into a prefill again; never the last decode."""
+    def _switch_to_prefill(self, names: Sequence[str]) -> None:
+        """Turn MIX decodes without requests into prefills again; never the last decode."""
+        for name in names:
+            self._switch_one_to_prefill(name)
+
+    def _switch_one_to_prefill(self, name: str) -> None:
         if self._registry is None:
             return
         with self._switch_lock:

@@ -186,12 +186,12 @@ def status_text(client: Client) -> str:
 def watch_status(client: Client, interval_seconds: float | None) -> None:
     """Prints the status table, and again every interval until interrupted; once when None.
 
-    On a terminal the table stays in place. Raises `ServiceError` when the first look fails;
-    later failures are shown, since a service that restarts is worth watching.
+    The table stays in place, so that it wants a terminal. Raises `ServiceError` when the first look
+    fails; later failures are shown, since a service that restarts is worth watching.
     """
     text = status_text(client)
     while interval_seconds is not None:
-        sys.stdout.write(f"{_CLEAR_SCREEN if sys.stdout.isatty() else ''}{text}\n")
+        sys.stdout.write(f"{_CLEAR_SCREEN}{text}\n")
         sys.stdout.flush()
         time.sleep(interval_seconds)
         try:

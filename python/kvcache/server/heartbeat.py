@@ -6,7 +6,6 @@ instance is alive, and excluded from choices until a legal one arrives.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
@@ -14,7 +13,7 @@ from starlette.responses import Response
 from kvcache.exceptions import RequestError
 from kvcache.registry.model import Latency, Load
 from kvcache.registry.registry import MAX_NAME_CHARS, HeartbeatOutcome
-from kvcache.server.body import BodyTooLargeError, ClientGoneError, read_body
+from kvcache.server.body import BodyTooLargeError, ClientGoneError, parse_object, read_body
 from kvcache.server.errors import error_response
 
 if TYPE_CHECKING:
@@ -65,12 +64,7 @@ class HeartbeatRoute:
 
 
 def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        heartbeat = json.loads(body)
-    except (ValueError, RecursionError):
-        raise RequestError("invalid_json", "the body is not JSON") from None
-    if not isinstance(heartbeat, dict):
-        raise RequestError("not_an_object", "the body must be a JSON object")
+    heartbeat = parse_object(body)
     name, incarnation_id = heartbeat.get("name"), heartbeat.get("incarnation_id")
     incarnation_id = "" if incarnation_id is None else incarnation_id
     # Bounded, as the registry remembers whom it warned of.

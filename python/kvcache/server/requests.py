@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import Response
 
 from kvcache.exceptions import RequestError
-from kvcache.server.body import BodyTooLargeError, ClientGoneError, read_body
+from kvcache.server.body import BodyTooLargeError, ClientGoneError, parse_object, read_body
 from kvcache.server.errors import error_response
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = ["REQUESTS_PATH", "RequestsRoute"]
 
 REQUESTS_PATH: Final = "/v1/internal/requests"
 _MAX_BODY_BYTES: Final = 4096
+_MAX_REQUEST_ID_CHARS: Final = 256
 
 
 class RequestsRoute:
@@ -57,17 +58,14 @@ class RequestsRoute:
 
     def _parse(self, body: bytes) -> tuple[str, str]:
         """Read the request id and the event. Raises `RequestError`."""
-        try:
-            fields = json.loads(body)
-        except (ValueError, RecursionError):
-            raise RequestError("invalid_json", "the body is not JSON") from None
-        if not isinstance(fields, dict):
-            raise RequestError("not_an_object", "the body must be a JSON object")
+        fields = parse_object(body)
         if unknown := fields.keys() - {"request_id", "event"}:
             raise RequestError("unknown_field", f"unknown field: {ascii(min(unknown))[1:41]}")
         request_id, event = fields.get("request_id"), fields.get("event")
-        if not isinstance(request_id, str) or not request_id:
-            raise RequestError("invalid_request_id", "request_id must be a string")
+        # Bounded, as ends are remembered; the same bound as for routing.
+        if not isinstance(request_id, str) or not 0 < len(request_id) <= _MAX_REQUEST_ID_CHARS:
+            reason = f"request_id must be a string of 1 to {_MAX_REQUEST_ID_CHARS} characters"
+            raise RequestError("invalid_request_id", reason)
         if not isinstance(event, str) or event not in self._events:
             raise RequestError("invalid_event", f"event must be one of: {', '.join(self._events)}")
         return request_id, event

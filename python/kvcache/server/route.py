@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,13 +69,21 @@ def decisions_router(service: Service) -> APIRouter:
         responses={200: {"content": {"application/json": {}}}},
     )
     def decisions(request_id: str | None = None) -> Response:
-        """The last decisions, newest first, with the terms that decided them; of one request id, if it is given."""
+        """The last decisions, newest first, with the terms that decided them.
+
+        With `request_id` those of one request.
+        Where the policy accounts for requests, `accounting` has how many are under way, and what
+        was told out of order.
+        """
         if request_id is None:
             found = service.router.decisions()[::-1]
         else:
             one = service.router.decision(request_id)
             found = [] if one is None else [one]
-        body = {"decisions": [decision.to_dict() for decision in found]}
+        body: dict[str, Any] = {"decisions": [decision.to_dict() for decision in found]}
+        accounting = service.router.accounting_counts()
+        if accounting is not None:
+            body["accounting"] = dataclasses.asdict(accounting)
         return Response(json.dumps(body), media_type="application/json")
 
     return router

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import logging
 import signal
-import sys
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -22,6 +21,7 @@ from kvcache.server.app import create_app
 from kvcache.server.listen import advertised_address, base_url, bind
 from kvcache.server.logs import LogFormat, configure_logging
 from kvcache.server.settings import ServerSettings
+from kvcache.server.stderr import tell
 from kvcache.service import Service
 from kvcache.snapshot_size import snapshot_notes
 
@@ -169,9 +169,7 @@ def serve(options: ServeOptions) -> None:
                 _log.info("%s", note)
 
         def on_ready() -> None:
-            # One write: the line must not be torn by a log line of another thread.
-            sys.stderr.write(f"kvcache: serving on {url}\n")
-            sys.stderr.flush()
+            tell(f"kvcache: serving on {url}")
 
         Server(create_app(service, options.settings), on_ready).run(sockets=[listener])
         _log.info("stopped")

@@ -15,6 +15,7 @@ from kvcache.exceptions import ClosedError, WaitTimeoutError
 from kvcache.testing.block_cache import BlockCache
 from kvcache.testing.faults import Batch, Faults, Replay, Snapshot
 from kvcache.testing.publisher import Publisher
+from kvcache.testing.timeouts import waitable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -177,16 +178,18 @@ class SimulatedEngine:
             "topic": self.topic,
         }
 
-    def wait_subscribed(self, timeout: float, count: int = 1) -> None:
+    def wait_subscribed(self, timeout: float | None, count: int = 1) -> None:
         """Wait until `subscribers` is at least `count`. Raises `WaitTimeoutError` after seconds."""
-        if not self._running().wait_subscribers(self.topic.encode(), count, timeout):
+        topic, wait_s = self.topic.encode(), waitable(timeout)
+        if not self._running().wait_subscribers(topic, count, wait_s):
             msg = f"no {count} subscribers of {self.instance_name} within seconds: {timeout}"
             raise WaitTimeoutError(msg)
 
-    def wait_snapshot_requests(self, count: int, timeout: float) -> None:
+    def wait_snapshot_requests(self, count: int, timeout: float | None) -> None:
         """Wait until `snapshot_requests` is at least `count`. Raises `WaitTimeoutError`."""
+        wait_s = waitable(timeout)
         with self._lock:
-            if not self._lock.wait_for(lambda: self._snapshot_requests >= count, timeout):
+            if not self._lock.wait_for(lambda: self._snapshot_requests >= count, wait_s):
                 msg = f"no {count} requests at {self.instance_name} within seconds: {timeout}"
                 raise WaitTimeoutError(msg)
 

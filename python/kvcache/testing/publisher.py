@@ -92,8 +92,8 @@ class Publisher:
         with self._changed:
             return self._count(topic)
 
-    def wait_subscribers(self, topic: bytes, count: int, timeout_s: float) -> bool:
-        """Wait until `subscribers` is at least `count`; False after `timeout_s`."""
+    def wait_subscribers(self, topic: bytes, count: int, timeout_s: float | None) -> bool:
+        """Wait until `subscribers` is at least `count`; False after `timeout_s`, never for None."""
         with self._changed:
             return self._changed.wait_for(lambda: self._count(topic) >= count, timeout_s)
 

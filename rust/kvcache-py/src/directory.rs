@@ -13,6 +13,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use crate::errors;
 use crate::matches::PyMatches;
 use crate::prompt::ask;
+use crate::stream_journal::PyStreamJournal;
 use crate::stream_names::StreamNames;
 use crate::stream_spec::PyStreamSpec;
 
@@ -112,10 +113,12 @@ impl PyDirectory {
 
     /// Blocks until every stream is synchronized. Raises `WaitTimeoutError` after `timeout` seconds.
     #[pyo3(signature = (timeout=None))]
-    fn wait_synchronized(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
-        let timeout =
-            timeout.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
+    fn wait_synchronized(
+        &self,
+        py: Python<'_>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let timeout = crate::timeout::timeout(timeout)?;
         let start = Instant::now();
         loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
@@ -137,6 +140,11 @@ impl PyDirectory {
             }
             py.check_signals()?;
         }
+    }
+
+    /// Gives the journal of lost and returned streams, which does not keep the directory alive.
+    fn stream_journal(&self) -> PyStreamJournal {
+        PyStreamJournal::new(self.directory.journal())
     }
 
     #[getter]

@@ -11,8 +11,10 @@ mod matches;
 mod prefix_index;
 mod prompt;
 mod route_request;
+mod stream_journal;
 mod stream_names;
 mod stream_spec;
+mod timeout;
 mod tokens;
 
 use pyo3::prelude::*;
@@ -37,7 +39,9 @@ mod _core {
     #[pymodule_export]
     use crate::prompt::token_count;
     #[pymodule_export]
-    use crate::route_request::parse_route_request;
+    use crate::route_request::{parse_route_request, refuse_encoding};
+    #[pymodule_export]
+    use crate::stream_journal::PyStreamJournal;
     #[pymodule_export]
     use crate::stream_spec::PyStreamSpec;
 

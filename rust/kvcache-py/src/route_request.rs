@@ -1,6 +1,6 @@
-//! `parse_route_request`.
+//! `parse_route_request`, and what other parsers of bodies need beside it.
 
-use kvcache_core::directory::RouteRequest;
+use kvcache_core::directory::{RequestError, RouteRequest};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -21,4 +21,10 @@ pub(crate) fn parse_route_request<'py>(
         Ok(())
     })?;
     Ok((token_ids, request.request_id, request.explain))
+}
+
+/// Refuses a body that is compressed or not plain UTF-8, by its first bytes. Raises `RequestError`.
+#[pyfunction]
+pub(crate) fn refuse_encoding(body: &[u8]) -> PyResult<()> {
+    RequestError::refuse_encoding(body).map_err(|error| errors::request(&error))
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use zmtp::Endpoint;
 
 use super::indexes::Indexes;
+use super::journal::{Journal, Story};
 use super::stream_views::StreamViews;
 use crate::decode::xllm::Expectation;
 use crate::hash::BlockKeys;
@@ -96,6 +97,8 @@ struct Followed {
     spec: Arc<StreamSpec>,
     index: Arc<PrefixIndex>,
     member: Arc<Member>,
+    /// Goes before the task, whose end is no loss then.
+    story: Story,
     task: StreamTask,
 }
 
@@ -104,6 +107,7 @@ impl Followed {
     /// ended, nobody sees.
     fn retire(self) {
         self.index.retire(&self.member);
+        drop(self.story);
         drop(self.task);
     }
 }
@@ -120,6 +124,7 @@ struct Running {
 pub struct Directory {
     limits: Limits,
     indexes: Indexes,
+    journal: Arc<Journal>,
     closed: std::sync::atomic::AtomicBool,
     /// Guards starting and stopping only.
     running: Mutex<Option<Running>>,
@@ -135,6 +140,7 @@ impl Directory {
         let directory = Self {
             limits,
             indexes: Indexes::default(),
+            journal: Arc::default(),
             closed: false.into(),
             running: Mutex::new(Some(Running {
                 runtime: IngestRuntime::start()?,
@@ -192,11 +198,14 @@ impl Directory {
         let writer = index.add_stream(member, self.limits.max_blocks_per_stream)?;
         let member = writer.member().clone();
         let (source, settings) = stream_parts(&spec, self.limits);
-        let task = runtime.follow(source, settings, StreamViews::new(writer));
+        let (story, scribe) = self.journal.open(spec.key.clone(), Instant::now());
+        let views = StreamViews::new(writer).told_to(scribe);
+        let task = runtime.follow(source, settings, views);
         Ok(Followed {
             spec: Arc::new(spec),
             index,
             member,
+            story,
             task,
         })
     }
@@ -307,6 +316,13 @@ impl Directory {
         Ok(named.join(", "))
     }
 
+    /// Gives the journal of lost and returned streams, for one reader. It ends when the directory
+    /// is closed, and does not hold it.
+    #[must_use]
+    pub fn journal(&self) -> Arc<Journal> {
+        self.journal.clone()
+    }
+
     /// Whether [`Directory::close`] was called.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -318,6 +334,8 @@ impl Directory {
         self.closed
             .store(true, std::sync::atomic::Ordering::Release);
         let running = self.running().take();
+        // Before the tasks end: that is no loss.
+        self.journal.close();
         if let Some(Running { runtime, streams }) = running {
             drop(streams);
             runtime.shutdown();

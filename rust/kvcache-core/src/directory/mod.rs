@@ -10,10 +10,13 @@ mod digits;
     reason = "the room is named after its main type"
 )]
 mod directory;
+mod encoding;
 mod indexes;
+mod journal;
 mod request;
 mod stream_views;
 
 pub use answer::matches_json;
 pub use directory::{Directory, DirectoryError, StreamChanges, StreamInfo, StreamSpec};
+pub use journal::{Change, Entries, Journal, Shown, Transition};
 pub use request::{QueryRequest, RequestError, RouteRequest};

@@ -4,6 +4,7 @@
 //! 0 … 2^32−1. Nothing is rounded, clamped or guessed. Allocates what the bytes present justify.
 
 use super::cursor::Cursor;
+use super::encoding::foreign_encoding;
 
 /// `{"token_ids": […]}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,9 @@ pub enum RequestError {
         /// Where.
         offset: usize,
     },
+    /// Perhaps JSON, but not as UTF-8.
+    #[error("the body is {0}: send JSON as UTF-8 without a byte order mark, not compressed")]
+    Encoding(&'static str),
     /// JSON, but not an object.
     #[error("the body must be a JSON object with the field token_ids")]
     NotAnObject,
@@ -55,11 +59,20 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// Refuses a body that is not plain UTF-8, by its first bytes. For parsers that would read it
+    /// all the same.
+    ///
+    /// # Errors
+    /// [`RequestError::Encoding`].
+    pub fn refuse_encoding(body: &[u8]) -> Result<(), Self> {
+        foreign_encoding(body).map_or(Ok(()), |name| Err(Self::Encoding(name)))
+    }
+
     /// Stable `snake_case`.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Json { .. } => "invalid_json",
+            Self::Json { .. } | Self::Encoding(_) => "invalid_json",
             Self::NotAnObject => "not_an_object",
             Self::MissingField => "missing_field",
             Self::UnknownField(_) => "unknown_field",
@@ -161,6 +174,17 @@ fn set<T>(
 
 /// One object and nothing else; `read` takes each field's value.
 fn parse_fields(
+    body: &[u8],
+    read: impl FnMut(&str, &mut Cursor<'_>) -> Result<(), RequestError>,
+) -> Result<(), RequestError> {
+    // Whatever is wrong with a body in another encoding, the encoding is the reason.
+    parse_plain_fields(body, read).or_else(|error| {
+        RequestError::refuse_encoding(body)?;
+        Err(error)
+    })
+}
+
+fn parse_plain_fields(
     body: &[u8],
     mut read: impl FnMut(&str, &mut Cursor<'_>) -> Result<(), RequestError>,
 ) -> Result<(), RequestError> {

@@ -1,5 +1,8 @@
 //! Joins a stream's state machine to its place in the index.
 
+use std::time::Instant;
+
+use super::journal::{Scribe, Shown};
 use crate::index::{Draft, Origin, StreamWriter};
 use crate::model::{ApplyError, ApplyReport, Batch, Sequence};
 use crate::stream::{Sizes, Views};
@@ -12,6 +15,8 @@ const BLOCK_BYTES: usize = 40;
 pub(super) struct StreamViews {
     writer: StreamWriter,
     draft: Option<Draft>,
+    /// Told when the view comes and goes.
+    scribe: Option<Scribe>,
 }
 
 impl StreamViews {
@@ -19,11 +24,19 @@ impl StreamViews {
         Self {
             writer,
             draft: None,
+            scribe: None,
+        }
+    }
+
+    pub(super) fn told_to(self, scribe: Scribe) -> Self {
+        Self {
+            scribe: Some(scribe),
+            ..self
         }
     }
 
     fn draft(&mut self, batch: &Batch, origin: Origin) -> Result<ApplyReport, ApplyError> {
-        let Self { writer, draft } = self;
+        let Self { writer, draft, .. } = self;
         draft
             .get_or_insert_with(|| writer.new_draft())
             .apply(batch, origin)
@@ -32,7 +45,11 @@ impl StreamViews {
 
 impl Views for StreamViews {
     fn apply(&mut self, batch: &Batch, sequence: Sequence) -> Result<ApplyReport, ApplyError> {
-        self.writer.apply(batch, Some(sequence))
+        let report = self.writer.apply(batch, Some(sequence))?;
+        if let Some(scribe) = &mut self.scribe {
+            scribe.advanced(sequence);
+        }
+        Ok(report)
     }
 
     fn begin_draft(&mut self) {
@@ -51,6 +68,15 @@ impl Views for StreamViews {
         let draft = self.draft.take().unwrap_or_else(|| self.writer.new_draft());
         let changed = self.writer.copies_changed_by(&draft);
         self.writer.publish(draft, Some(sequence))?;
+        if let Some(scribe) = &mut self.scribe {
+            let counts = self.writer.counts();
+            let shown = Shown {
+                sequence,
+                device_blocks: counts.device_blocks,
+                host_blocks: counts.host_blocks,
+            };
+            scribe.published(Instant::now(), shown);
+        }
         Ok(changed as u64)
     }
 
@@ -60,6 +86,9 @@ impl Views for StreamViews {
 
     fn unpublish(&mut self, error: &str) {
         self.writer.unpublish(error);
+        if let Some(scribe) = &mut self.scribe {
+            scribe.unpublished(Instant::now(), error);
+        }
     }
 
     fn sizes(&self) -> Sizes {

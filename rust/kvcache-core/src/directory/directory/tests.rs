@@ -1,5 +1,6 @@
 //! A directory of which one stream's worker dies.
 
+use super::super::journal::{Change, Transition};
 use super::*;
 use crate::ingest::peer::{self, NOTHING, Peer, full_state, publish, wait_until};
 use crate::model::{ApplyError, ApplyReport, Batch, Sequence};
@@ -45,6 +46,7 @@ fn start(publishers: &[Peer; 3], replay: &Peer) -> Directory {
     let indexes = Indexes::default();
     let index = indexes.get_or_add(block_spec).unwrap();
     let runtime = IngestRuntime::start().unwrap();
+    let journal = Arc::new(Journal::default());
     let follow = |(name, publisher): (&str, &Peer)| {
         let spec = Arc::new(StreamSpec {
             key: StreamKey::new(name, 0),
@@ -58,7 +60,8 @@ fn start(publishers: &[Peer; 3], replay: &Peer) -> Directory {
         let writer = index.add_stream(spec.key.clone(), limits.max_blocks_per_stream);
         let writer = writer.unwrap();
         let (index, member) = (index.clone(), writer.member().clone());
-        let views = StreamViews::new(writer);
+        let (story, scribe) = journal.open(spec.key.clone(), Instant::now());
+        let views = StreamViews::new(writer).told_to(scribe);
         let task = if name == "a" {
             runtime.follow(source, settings, PanickingViews(views))
         } else {
@@ -68,6 +71,7 @@ fn start(publishers: &[Peer; 3], replay: &Peer) -> Directory {
             spec: spec.clone(),
             index,
             member,
+            story,
             task,
         };
         (spec.key.clone(), followed)
@@ -77,6 +81,7 @@ fn start(publishers: &[Peer; 3], replay: &Peer) -> Directory {
     Directory {
         limits,
         indexes,
+        journal,
         closed: false.into(),
         running: Mutex::new(Some(Running { runtime, streams })),
     }
@@ -122,5 +127,19 @@ fn a_dead_worker_is_reported_and_confuses_nobody() {
     assert!(!directory.wait_synchronized_slice(slice).unwrap());
     let waiting = directory.unsynchronized().unwrap();
     assert!(waiting.starts_with("a#0 (an internal fault"), "{waiting}");
+    let journal = directory.journal();
     directory.close();
+    let mut losses = Vec::new();
+    while let Some(entries) = journal.wait() {
+        for Transition { key, change, .. } in entries.transitions {
+            if let Change::Lost { sequence, reason } = change {
+                losses.push((key.to_string(), sequence, reason));
+            }
+        }
+    }
+    let [(key, sequence, reason)] = &losses[..] else {
+        panic!("{losses:?}")
+    };
+    assert_eq!((&key[..], *sequence), ("a#0", Some(Sequence(7))));
+    assert!(reason.contains("internal fault"), "{reason}");
 }
