@@ -1,4 +1,4 @@
-"""A stream whose live messages never arrive, while its snapshots do (cases: a channel that never delivers)."""
+"""A stream whose live messages never arrive, while its snapshots do."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_live_port_that_never_says_anything_is_found() -> None:
 
 @contextmanager
 def losing_proxy(one: SimulatedEngine, topic: str) -> Iterator[str]:
-    """A proxy of the live endpoint that has lost the first subscription to `topic`, and keeps the others."""
+    """A proxy of the live endpoint that has lost the first subscription to `topic` only."""
     ended = threading.Event()
     with zmq.Context() as context, context.socket(zmq.XPUB) as front:
         front.setsockopt(zmq.XPUB_MANUAL, 1)

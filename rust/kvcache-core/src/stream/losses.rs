@@ -1,4 +1,5 @@
-//! Counts what only calibrations have brought: it is lost, unless its messages are still on their way.
+//! Counts what only calibrations have brought: it is lost, unless its messages are still on their
+//! way.
 //!
 //! Messages come in order over one connection, so that one which is overtaken will not come any
 //! more. Invariant: what is pending is in ascending order and does not overlap.

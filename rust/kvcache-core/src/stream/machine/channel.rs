@@ -9,8 +9,8 @@ use crate::model::Sequence;
 use crate::stream::{DoubtKind, ProbeId, Views};
 
 impl StreamMachine {
-    /// Names the look for other topics that should be under way now. One with another id is to be given
-    /// up.
+    /// Names the look for other topics that should be under way now. One with another id is to be
+    /// given up.
     #[must_use]
     pub fn wanted_probe(&self) -> Option<ProbeId> {
         match self.phase {
@@ -19,9 +19,9 @@ impl StreamMachine {
         }
     }
 
-    /// Takes the result of the probe called `id`: the topics that arrive at the live endpoint, or why
-    /// it could not look. Says whether the subscription is to be made anew: it does not receive what
-    /// another one does.
+    /// Takes the result of the probe called `id`: the topics that arrive at the live endpoint, or
+    /// why it could not look. Says whether the subscription is to be made anew: it does not receive
+    /// what another one does.
     #[must_use]
     pub fn probed(
         &mut self,
