@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -200,6 +201,8 @@ def test_a_busy_engine_loses_nothing(one: SimulatedEngine) -> None:
         while status(directory)["calibrations_total"] < 30:
             one.prefill(tokens(seed, 1))
             seed += 1
+            # The engine answers under the lock that it publishes under.
+            time.sleep(0.001)
         wait_agrees(directory, one, tokens(seed - 1, 1))
         now = status(directory)
         assert (now["synchronized"], sum(now["doubts"].values())) == (True, 0)
