@@ -1,9 +1,10 @@
-"""A stream whose live messages never arrive, while its snapshots do (cases: a channel that never delivers)."""
+"""A stream whose live messages never arrive, while its snapshots do."""
 
 from __future__ import annotations
 
 import itertools
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -114,7 +115,7 @@ def test_a_live_port_that_never_says_anything_is_found() -> None:
 
 @contextmanager
 def losing_proxy(one: SimulatedEngine, topic: str) -> Iterator[str]:
-    """A proxy of the live endpoint that has lost the first subscription to `topic`, and keeps the others."""
+    """A proxy of the live endpoint that has lost the first subscription to `topic` only."""
     ended = threading.Event()
     with zmq.Context() as context, context.socket(zmq.XPUB) as front:
         front.setsockopt(zmq.XPUB_MANUAL, 1)
@@ -200,6 +201,8 @@ def test_a_busy_engine_loses_nothing(one: SimulatedEngine) -> None:
         while status(directory)["calibrations_total"] < 30:
             one.prefill(tokens(seed, 1))
             seed += 1
+            # The engine answers under the lock that it publishes under.
+            time.sleep(0.001)
         wait_agrees(directory, one, tokens(seed - 1, 1))
         now = status(directory)
         assert (now["synchronized"], sum(now["doubts"].values())) == (True, 0)

@@ -206,8 +206,8 @@ impl StreamWriter {
         Draft::new(self.index.clone(), self.max_blocks, private_names)
     }
 
-    /// Copies that publishing `draft` would add to the published view, and those that it would take away, together. None
-    /// without a published view: there is nothing to compare with.
+    /// Counts copies that publishing `draft` would add to the published view, and those that it
+    /// would take away, together. None without a published view: there is nothing to compare with.
     #[must_use]
     pub fn copies_changed_by(&self, draft: &Draft) -> usize {
         match (&self.view, &draft.ledger) {

@@ -189,7 +189,8 @@ impl Receiver {
         }
     }
 
-    /// Ends the connection that waits for messages now, and no later one; the subscription makes another.
+    /// Ends the connection that waits for messages now, and no later one; the subscription makes
+    /// another.
     pub(super) fn hang_up(&self) {
         self.shared.hang_up.notify_waiters();
     }

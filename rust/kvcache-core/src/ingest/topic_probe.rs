@@ -1,7 +1,7 @@
-//! One look at a live endpoint whose messages do not come: which topics arrive there.
+//! Looks once at a live endpoint whose messages do not come: which topics arrive there.
 //!
-//! A connection of its own that subscribes to everything. Bounded in time, messages and bytes; of each message only its
-//! topic is kept.
+//! A connection of its own that subscribes to everything. Bounded in time, messages and bytes; of
+//! each message only its topic is kept.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const MAX_MESSAGES: usize = 256;
 /// Longer ones are cut.
 const MAX_TOPIC_BYTES: usize = 256;
 
-/// The topics that arrive at `source`'s live endpoint, or why nobody could look.
+/// Lists the topics that arrive at `source`'s live endpoint, or says why nobody could look.
 pub(super) async fn look(source: &StreamSource) -> Result<Vec<Box<[u8]>>, String> {
     let interval = Duration::from_millis(source.limits.resync_interval_ms);
     let moment = interval.clamp(MIN_MOMENT, MAX_MOMENT);

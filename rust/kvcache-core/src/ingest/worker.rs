@@ -1,7 +1,7 @@
 //! The task that owns one stream's state machine and view.
 //!
-//! It does what the machine wants: keeps at most one fetch and one probe running, the wanted ones, and wakes the machine at
-//! its deadline.
+//! It does what the machine wants: keeps at most one fetch and one probe running, the wanted ones,
+//! and wakes the machine at its deadline.
 
 use std::future::Future;
 use std::pin::Pin;

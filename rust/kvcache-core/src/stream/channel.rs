@@ -1,9 +1,10 @@
-//! Whether live messages arrive at all (cases: a channel that never delivers).
+//! Decides whether live messages arrive at all (cases: a channel that never delivers).
 //!
-//! Snapshots come over another connection and say nothing of it. One calibration that is ahead of the live messages
-//! proves nothing: they are late, or were lost once. Two, and not one live message since the first, prove that none
-//! arrives. From then on only a live message makes the stream believable, as nothing else would tell when the engine's
-//! next one is missed. On a new connection a quiet engine gets the benefit of the doubt, as every stream does at first.
+//! Snapshots come over another connection and say nothing of it. One calibration that is ahead of
+//! the live messages proves nothing: they are late, or were lost once. Two, and not one live
+//! message since the first, prove that none arrives. From then on only a live message makes the
+//! stream believable, as nothing else would tell when the engine's next one is missed. On a new
+//! connection a quiet engine gets the benefit of the doubt, as every stream does at first.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -14,13 +15,13 @@ use crate::model::Sequence;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeId(u64);
 
-/// How late the first live message may be after the second calibration that is ahead of it. Snapshots overtake live
-/// messages by the time of a retransmission at most.
+/// How late the first live message may be after the second calibration that is ahead of it.
+/// Snapshots overtake live messages by the time of a retransmission at most.
 const LATEST: Duration = Duration::from_secs(1);
 /// So much of a topic is shown.
 const SHOWN_CHARS: usize = 64;
 
-/// What a look for other topics has found.
+/// The result of a look for other topics.
 #[derive(Debug)]
 enum Finding {
     Unknown,
@@ -34,11 +35,11 @@ enum Finding {
 /// The channel delivers nothing.
 #[derive(Debug)]
 struct Silence {
-    /// What proved it.
+    /// Says for a person what proved it.
     proof: String,
     finding: Finding,
     probe: Option<ProbeId>,
-    /// Of the latest snapshot on this connection.
+    /// The latest snapshot on this connection had it.
     watermark: Option<Sequence>,
     /// The connection that was silent is gone.
     is_reconnected: bool,
@@ -62,7 +63,7 @@ enum State {
     Silent(Silence),
 }
 
-/// What is known of one stream's live messages.
+/// Knows how one stream's live messages fare.
 #[derive(Debug)]
 pub(super) struct LiveChannel {
     state: State,
@@ -77,7 +78,7 @@ impl LiveChannel {
         }
     }
 
-    /// A new connection: what was missed over the old one proves nothing about it.
+    /// Takes note of a new connection: what was missed over the old one proves nothing about it.
     pub(super) fn connected(&mut self) {
         if let State::Silent(silence) = &mut self.state {
             silence.finding = Finding::Unknown;
@@ -89,14 +90,14 @@ impl LiveChannel {
         }
     }
 
-    /// A message on the stream's topic; says whether that ends a silence.
+    /// Takes note of a message on the stream's topic; says whether that ends a silence.
     pub(super) fn heard(&mut self) -> bool {
         let was_silent = self.is_silent();
         self.state = State::Sound;
         was_silent
     }
 
-    /// A calibration advanced the view.
+    /// Takes note that a calibration advanced the view.
     pub(super) fn advanced(&mut self, now: Instant, from: Sequence, to: Sequence) {
         match self.state {
             State::Sound => self.state = State::Advanced { from },
@@ -114,7 +115,7 @@ impl LiveChannel {
         }
     }
 
-    /// When the silence will be proved, if no live message comes.
+    /// Says when the silence will be proved, if no live message comes.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::AdvancedTwice { due, .. } => Some(due),
@@ -148,7 +149,7 @@ impl LiveChannel {
         matches!(self.state, State::Silent(_))
     }
 
-    /// A snapshot of a silent stream; says whether it may be believed.
+    /// Says whether a snapshot may be believed; one of a silent stream mostly may not.
     pub(super) fn may_believe(&mut self, watermark: Sequence) -> bool {
         let State::Silent(silence) = &mut self.state else {
             return true;
@@ -172,7 +173,7 @@ impl LiveChannel {
         false
     }
 
-    /// The look for other topics that should be under way.
+    /// Names the look for other topics that should be under way.
     pub(super) fn wanted_probe(&self) -> Option<ProbeId> {
         match &self.state {
             State::Silent(silence) => silence.probe,
@@ -180,7 +181,8 @@ impl LiveChannel {
         }
     }
 
-    /// The wanted probe has ended: the topics that it saw, or why it could not look. Says whether it saw the stream's own.
+    /// Takes the end of the wanted probe: the topics that it saw, or why it could not look. Says
+    /// whether it saw the stream's own.
     pub(super) fn probed(&mut self, topic: &[u8], seen: Result<Vec<Box<[u8]>>, String>) -> bool {
         let State::Silent(silence) = &mut self.state else {
             return false;
@@ -198,7 +200,7 @@ impl LiveChannel {
         matches!(silence.finding, Finding::Own)
     }
 
-    /// Why a silent stream is not believed; empty for any other.
+    /// Says why a silent stream is not believed; empty for any other.
     pub(super) fn error(&self) -> String {
         let State::Silent(silence) = &self.state else {
             return String::new();
@@ -231,7 +233,7 @@ impl LiveChannel {
     }
 }
 
-/// A topic as a person may read it, whatever its bytes.
+/// Shows a topic so that a person can read it, whatever its bytes.
 fn shown(topic: &[u8]) -> String {
     let text = String::from_utf8_lossy(topic);
     let short: String = text.chars().take(SHOWN_CHARS).collect();

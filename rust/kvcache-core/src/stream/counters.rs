@@ -26,7 +26,7 @@ pub struct Counters {
     pub calibration_failures: u64,
     /// Sequences that a calibration brought and no live message.
     pub sequences_lost: u64,
-    /// Copies that such sequences, or a calibration at the view's own sequence, added and removed.
+    /// Copies that such sequences, or a calibration at the view's own, added and removed.
     pub blocks_lost: u64,
     /// What live messages and snapshots did to the view.
     pub applied: ApplyReport,

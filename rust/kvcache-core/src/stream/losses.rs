@@ -1,7 +1,8 @@
-//! What only calibrations have brought: lost, unless its live messages are still on their way.
+//! Counts what only calibrations have brought: it is lost, unless its messages are still on their
+//! way.
 //!
-//! Messages come in order over one connection, so that one which is overtaken will not come any more. Invariant: what is
-//! pending is in ascending order and does not overlap.
+//! Messages come in order over one connection, so that one which is overtaken will not come any
+//! more. Invariant: what is pending is in ascending order and does not overlap.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use crate::model::Sequence;
 /// Beyond so many, calibrations are counted as one.
 const MAX_PENDING: usize = 16;
 
-/// What is known to be lost.
+/// A number of messages, and of copies that they changed, known to be lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lost {
     pub(super) sequences: u64,
@@ -23,7 +24,7 @@ pub(super) struct Lost {
 struct Brought {
     first: Sequence,
     last: Sequence,
-    /// Copies that it added and removed.
+    /// It added and removed so many copies.
     blocks: u64,
     /// None of its messages has come. Otherwise nobody can tell which copies were the others'.
     is_whole: bool,
@@ -40,7 +41,7 @@ impl Brought {
     }
 }
 
-/// What calibrations brought and may yet come.
+/// Remembers what calibrations brought and may yet come.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pending: VecDeque<Brought>,
@@ -54,7 +55,8 @@ impl std::ops::AddAssign for Lost {
 }
 
 impl Losses {
-    /// A calibration brought the messages from `first` to `last`, which changed `blocks` copies in all.
+    /// A calibration brought the messages from `first` to `last`, which changed `blocks` copies in
+    /// all.
     pub(super) fn brought(&mut self, first: Sequence, last: Sequence, blocks: u64, until: Instant) {
         if self.pending.len() >= MAX_PENDING
             && let Some(latest) = self.pending.back_mut()
@@ -96,12 +98,12 @@ impl Losses {
         lost
     }
 
-    /// When something is lost that has not come by then.
+    /// Says when something will be lost that has not come by then.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.pending.front().map(|front| front.until)
     }
 
-    /// What has not come in time is lost.
+    /// Gives up what has not come in time.
     pub(super) fn overdue(&mut self, now: Instant) -> Lost {
         let mut lost = Lost::default();
         while self.pending.front().is_some_and(|front| front.until <= now) {
@@ -113,7 +115,7 @@ impl Losses {
         lost
     }
 
-    /// Nothing comes any more but, perhaps, what the latest calibration brought.
+    /// Gives up everything but what the latest calibration brought, which may yet come.
     pub(super) fn all_but_latest(&mut self) -> Lost {
         let mut lost = Lost::default();
         while self.pending.len() > 1 {
@@ -125,7 +127,7 @@ impl Losses {
         lost
     }
 
-    /// What was on its way will never be known.
+    /// Drops what was on its way: nobody will know.
     pub(super) fn forget(&mut self) {
         self.pending.clear();
     }

@@ -39,8 +39,8 @@ pub trait Views {
     /// As [`Views::apply`].
     fn draft_delta(&mut self, batch: &Batch) -> Result<ApplyReport, ApplyError>;
 
-    /// Makes the draft the published view, in one step for every query. Says in how many copies the view that it replaces,
-    /// if there was one, differed from it.
+    /// Makes the draft the published view, in one step for every query. Says in how many copies the
+    /// view that it replaces, if there was one, differed from it.
     ///
     /// # Errors
     /// [`ApplyError::NoSlot`].

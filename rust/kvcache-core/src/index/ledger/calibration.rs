@@ -18,7 +18,7 @@ impl Ledger {
         self.blocks == other.blocks && editor.same_copies(self.slot, other.slot)
     }
 
-    /// Copies that are in one of both views only.
+    /// Counts copies that are in one of both views only.
     pub(in super::super) fn differing_copies(&self, editor: &Editor<'_>, other: &Self) -> usize {
         let held: usize = self.blocks.iter().chain(&other.blocks).sum();
         held - 2 * editor.shared_copies(self.slot, other.slot)

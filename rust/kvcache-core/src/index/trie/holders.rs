@@ -209,7 +209,7 @@ impl Editor<'_> {
         })
     }
 
-    /// Copies of the same blocks in the same tiers that two slots both hold.
+    /// Counts copies of the same blocks in the same tiers that two slots both hold.
     pub(in crate::index) fn shared_copies(&self, slot: Slot, other: Slot) -> usize {
         let shared = self.touched_nodes(slot).into_iter().map(|node| {
             let (one, two) = (self.holding(slot, node), self.holding(other, node));

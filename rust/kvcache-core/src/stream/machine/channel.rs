@@ -1,4 +1,4 @@
-//! Live messages that do not come: counted as lost, and a doubt when none comes at all.
+//! Live messages that do not come are counted as lost, and are a doubt when none comes at all.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use crate::model::Sequence;
 use crate::stream::{DoubtKind, ProbeId, Views};
 
 impl StreamMachine {
-    /// The look for other topics that should be under way now. One with another id is to be given up.
+    /// Names the look for other topics that should be under way now. One with another id is to be
+    /// given up.
     #[must_use]
     pub fn wanted_probe(&self) -> Option<ProbeId> {
         match self.phase {
@@ -18,8 +19,9 @@ impl StreamMachine {
         }
     }
 
-    /// What became of the probe called `id`: the topics that arrive at the live endpoint, or why it could not look.
-    /// Says whether the subscription is to be made anew: it does not receive what another one does.
+    /// Takes the result of the probe called `id`: the topics that arrive at the live endpoint, or
+    /// why it could not look. Says whether the subscription is to be made anew: it does not receive
+    /// what another one does.
     #[must_use]
     pub fn probed(
         &mut self,
@@ -35,7 +37,8 @@ impl StreamMachine {
         is_lost
     }
 
-    /// A calibration has replaced a view at `before` by one at `after`, which changed `blocks` copies.
+    /// A calibration has replaced a view at `before` by one at `after`, which changed `blocks`
+    /// copies.
     pub(super) fn calibrated(
         &mut self,
         now: Instant,
@@ -44,7 +47,8 @@ impl StreamMachine {
         blocks: u64,
     ) {
         let (from, to) = (before.last(), after.last());
-        // Whether an idle engine begins with 0 or 1 nobody knows: more than one message is counted from 1 on.
+        // Whether an idle engine begins with 0 or 1 nobody knows: more than one message is counted
+        // from 1 on.
         let first = if to > from {
             from.next()
         } else if before.may_start_at_zero() && !after.may_start_at_zero() {
@@ -68,7 +72,7 @@ impl StreamMachine {
         self.counters.blocks_lost += lost.blocks;
     }
 
-    /// A message on the stream's topic has come.
+    /// Takes note that a message on the stream's topic has come.
     pub(super) fn heard_topic(&mut self, now: Instant, views: &mut impl Views) {
         if !self.channel.heard() {
             return;
@@ -83,7 +87,8 @@ impl StreamMachine {
         }
     }
 
-    /// Stops believing a stream whose live messages do not come. Its next snapshot is due as if it were calibrated.
+    /// Stops believing a stream whose live messages do not come. Its next snapshot is due as if it
+    /// were calibrated.
     pub(super) fn check_silence(&mut self, now: Instant, views: &mut impl Views) {
         if !matches!(self.phase, Phase::Synchronized(..))
             || !self.channel.prove(now, &self.settings.topic)
@@ -98,7 +103,7 @@ impl StreamMachine {
         self.look_again_later(now);
     }
 
-    /// A snapshot has arrived: says whether a silent channel forbids to believe it.
+    /// Says whether a silent channel forbids to believe a snapshot that has arrived.
     pub(super) fn is_disbelieved(
         &mut self,
         now: Instant,

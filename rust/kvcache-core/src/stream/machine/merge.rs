@@ -9,8 +9,8 @@ use crate::model::{ApplyReport, Batch, Sequence};
 use crate::stream::{Doubt, DoubtKind, Views};
 
 impl StreamMachine {
-    /// Merges a snapshot with the buffered messages into a draft and publishes it. Says in how many copies the view that it
-    /// replaces differed from it.
+    /// Merges a snapshot with the buffered messages into a draft and publishes it. Says in how many
+    /// copies the view that it replaces differed from it.
     pub(super) fn build(
         &mut self,
         now: Instant,

@@ -252,7 +252,8 @@ fn a_quiet_engine_is_believed_for_ever() {
     rig.assert_doubted(DoubtKind::LiveChannel);
 }
 
-/// Every calibration overtakes the live messages, by as much as they can be late; each of them comes.
+/// Every calibration overtakes the live messages, by as much as they can be late; each of them
+/// comes.
 #[test]
 fn messages_that_are_always_late_are_no_silence() {
     for (interval_ms, lateness_ms) in [
@@ -312,7 +313,8 @@ fn one_message_between_is_enough() {
     let mut rig = Rig::calm(5, &[1]);
     for round in 0..20 {
         let before = 5 + 3 * round;
-        // The first two of three messages are lost, and the third comes right after the calibration.
+        // The first two of three messages are lost, and the third comes right after the
+        // calibration.
         rig.pass_until_wanted();
         rig.answer(before + 2, &[stored(&[1], None)]);
         rig.pass(999);

@@ -82,7 +82,8 @@ fn overtaken_messages_are_lost_at_once() {
     rig.answer(8, &[stored(&[1, 2], None)]);
     rig.live(9, &[removed(&[2])]);
     assert_eq!((rig.holds(), lost(&rig)), (vec![1], (3, 1)));
-    // Over one connection messages keep their order: 12 has come, so that 13 and 14 are lost when 15 comes.
+    // Over one connection messages keep their order: 12 has come, so that 13 and 14 are lost when
+    // 15 comes.
     rig.pass_until_wanted();
     rig.live(10, &[]);
     rig.answer(14, &[stored(&[1, 3], None)]);

@@ -80,7 +80,8 @@ fn random_walk(seed: u64) {
             "seed {seed} step {step}"
         );
     }
-    // A quiet point: everything the machine wants, it gets. A live message ends what may have been a silence.
+    // A quiet point: everything the machine wants, it gets. A live message ends what may have been
+    // a silence.
     rig.live(next, &[]);
     next += 1;
     for _ in 0..3 {
