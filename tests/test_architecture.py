@@ -23,6 +23,7 @@ RUST_ARROWS: dict[str, set[str]] = {
 
 PYTHON_ARROWS: dict[str, set[str]] = {
     "exceptions": set(),
+    "_process": {"exceptions"},
     "types": set(),
     "endpoint": set(),
     "protobuf_table": set(),
@@ -30,13 +31,13 @@ PYTHON_ARROWS: dict[str, set[str]] = {
     "directory": {"_core", "config", "exceptions"},
     "registry": {"endpoint", "exceptions"},
     "discovery": {
-        *("_core", "config", "endpoint", "exceptions"),
+        *("_core", "_process", "config", "endpoint", "exceptions"),
         *("protobuf_table", "registry", "rpc"),
     },
-    "routing": {"_core", "exceptions", "registry", "types"},
+    "routing": {"_core", "_process", "exceptions", "registry", "types"},
     "rpc": {"exceptions", "protobuf_table", "registry"},
     "service": {
-        *("_core", "config", "directory", "discovery"),
+        *("_core", "_process", "config", "directory", "discovery"),
         *("exceptions", "registry", "routing", "types"),
     },
     "metrics": {
@@ -51,7 +52,7 @@ PYTHON_ARROWS: dict[str, set[str]] = {
         *("config", "demo", "directory", "discovery", "endpoint"),
         *("exceptions", "routing", "server"),
     },
-    "testing": {"exceptions"},
+    "testing": {"_process", "exceptions"},
 }
 
 

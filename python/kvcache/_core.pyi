@@ -245,7 +245,11 @@ class PrefixIndex:
 
 @disjoint_base
 class Directory:
-    """Follows streams and answers queries. Subclassed by `kvcache.Directory`, which takes a configuration."""
+    """Follows streams and answers queries. Subclassed by `kvcache.Directory`, which takes a configuration.
+
+    It serves the process that started it: in a forked child every method raises `KvCacheError`, `closed` is true, and
+    `close` does nothing.
+    """
 
     def __new__(
         cls,

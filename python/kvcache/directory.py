@@ -28,6 +28,9 @@ class Directory(_core.Directory):
     With discovery it follows nothing until it is told what to follow by `set_streams`; a `Service`
     does that as instances come and go.
 
+    Serves the process that started it: in a forked child every method raises `KvCacheError`, and
+    `close` does nothing.
+
     Raises `ConfigError` for what the core refuses; `OSError` when there are no threads.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, Self
 
+from kvcache._process import Home
 from kvcache.directory import Directory
 from kvcache.discovery.follower import StreamFollower
 from kvcache.exceptions import ConfigError, ConfigFault, KvCacheError
@@ -60,7 +61,10 @@ class IndexUnavailableError(KvCacheError):
 
 
 class Service:
-    """Owns directory, registry and discovery from start to `close`. Thread-safe, as they are."""
+    """Owns directory, registry and discovery from start to `close`. Thread-safe, as they are.
+
+    In a forked child every question raises `KvCacheError`, and `close` does nothing.
+    """
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class Service:
         policy: Policy | None = None,
         shadow_policy: Policy | None = None,
     ) -> None:
+        self._home = Home("Service")
         self._directory = directory
         self.registry = registry or Registry()
         """The instances; empty without etcd."""
@@ -121,21 +126,27 @@ class Service:
 
     @property
     def closed(self) -> bool:
-        """Whether the service was shut down."""
+        """Whether the service was shut down; true in a forked child, where nothing of it runs."""
+        if self._home.is_elsewhere:
+            return True
         return self._directory is not None and self._directory.closed
 
     def query_json(self, body: bytes) -> bytes:
         """Answers a query body. Raises `RequestError`, `IndexUnavailableError`, `ClosedError`."""
+        self._home.check()
         if self._directory is None:
             raise IndexUnavailableError(_NO_CONFIGURATION)
         return self._directory.query_json(body)
 
     def streams(self) -> list[StreamStatus]:
         """The state of every stream; empty when the index is disabled."""
+        self._home.check()
         return [] if self._directory is None else self._directory.streams()
 
     def close(self) -> None:
         """Stops following; within three seconds. A second call does nothing."""
+        if self._home.is_elsewhere:
+            return
         if self.discovery is not None:
             # First: it must not find the directory closed.
             self.discovery.close()
@@ -143,6 +154,7 @@ class Service:
             self._directory.close()
 
     def __enter__(self) -> Self:
+        self._home.check()
         return self
 
     def __exit__(

@@ -1,5 +1,7 @@
 //! `Directory`.
 
+use std::mem;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvcache_core::directory::{
@@ -12,6 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::errors;
 use crate::matches::PyMatches;
+use crate::process::Process;
 use crate::prompt::ask;
 use crate::stream_names::StreamNames;
 use crate::stream_spec::PyStreamSpec;
@@ -22,8 +25,26 @@ const WAIT_SLICE: Duration = Duration::from_millis(50);
 /// Follows streams and answers queries.
 #[pyclass(frozen, subclass, name = "Directory", module = "kvcache._core")]
 pub(crate) struct PyDirectory {
-    directory: Directory,
+    /// Shared with nobody, so that a child can keep it from being destroyed.
+    directory: Arc<Directory>,
     names: StreamNames,
+    process: Process,
+}
+
+impl PyDirectory {
+    /// Raises `KvCacheError` in a child, where the views never move again and a lock may be held for ever.
+    fn check_process(&self) -> PyResult<()> {
+        self.process.check("Directory")
+    }
+}
+
+impl Drop for PyDirectory {
+    fn drop(&mut self) {
+        if !self.process.is_current() {
+            // Its threads cannot be joined here, and its sockets are the parent's.
+            mem::forget(self.directory.clone());
+        }
+    }
 }
 
 #[pymethods]
@@ -58,13 +79,15 @@ impl PyDirectory {
             .detach(|| Directory::start(specs, limits))
             .map_err(|error| errors::directory(&error))?;
         Ok(Self {
-            directory,
+            directory: Arc::new(directory),
             names: StreamNames::default(),
+            process: Process::current(),
         })
     }
 
     /// Who holds how much of a prompt. Raises `TokenIdsError`, `ClosedError`.
     fn query(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<PyMatches> {
+        self.check_process()?;
         let (matches, token_count) = ask(
             py,
             token_ids,
@@ -77,6 +100,7 @@ impl PyDirectory {
 
     /// Answers a request body `{"token_ids":[…]}` with the response body. Raises `RequestError`.
     fn query_json<'py>(&self, py: Python<'py>, body: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        self.check_process()?;
         let answer = py.detach(|| {
             let request = QueryRequest::parse(body).map_err(|error| errors::request(&error))?;
             let matches = self
@@ -94,6 +118,7 @@ impl PyDirectory {
         py: Python<'_>,
         streams: &Bound<'_, PyAny>,
     ) -> PyResult<(usize, usize, usize)> {
+        self.check_process()?;
         let specs = specs(streams)?;
         let changes = py
             .detach(|| self.directory.set_streams(specs))
@@ -103,6 +128,7 @@ impl PyDirectory {
 
     /// State of every stream (see `kvcache.types.StreamStatus`).
     fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.check_process()?;
         let infos = py
             .detach(|| self.directory.streams())
             .map_err(|error| errors::directory(&error))?;
@@ -118,6 +144,8 @@ impl PyDirectory {
             timeout.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
         let start = Instant::now();
         loop {
+            // Each time: a signal's handler may fork.
+            self.check_process()?;
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             let slice = left.map_or(WAIT_SLICE, |left| left.min(WAIT_SLICE));
             let done = py.detach(|| self.directory.wait_synchronized_slice(slice));
@@ -139,18 +167,22 @@ impl PyDirectory {
         }
     }
 
+    /// True in a child as well, where nothing of it runs.
     #[getter]
     fn closed(&self) -> bool {
-        self.directory.is_closed()
+        !self.process.is_current() || self.directory.is_closed()
     }
 
-    /// Stops every task and thread; under a second. A second call does nothing.
+    /// Stops every task and thread; under a second. A second call does nothing, nor does one in a child.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.directory.close());
+        if self.process.is_current() {
+            py.detach(|| self.directory.close());
+        }
     }
 
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().check_process()?;
+        Ok(slf)
     }
 
     #[pyo3(signature = (exc_type, exc_value, traceback, /))]

@@ -9,6 +9,7 @@ mod directory;
 mod errors;
 mod matches;
 mod prefix_index;
+mod process;
 mod prompt;
 mod route_request;
 mod stream_names;
@@ -43,6 +44,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::process::count_forks(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }
