@@ -22,22 +22,26 @@ RUST_ARROWS: dict[str, set[str]] = {
 }
 
 PYTHON_ARROWS: dict[str, set[str]] = {
-    "exceptions": set(),
+    "_frozen": set(),
     "_process": {"exceptions"},
+    "_stays": set(),
+    "exceptions": {"_frozen"},
     "types": set(),
     "endpoint": set(),
     "protobuf_table": set(),
     "config": {"exceptions", "endpoint"},
     "directory": {"_core", "config", "exceptions"},
-    "registry": {"endpoint", "exceptions"},
+    "registry": {"_frozen", "_stays", "endpoint", "exceptions"},
     "discovery": {
-        *("_core", "_process", "config", "endpoint", "exceptions"),
+        *("_core", "_frozen", "_process", "config", "endpoint", "exceptions"),
         *("protobuf_table", "registry", "rpc"),
     },
-    "routing": {"_core", "_process", "exceptions", "registry", "types"},
+    "routing": {
+        *("_core", "_frozen", "_process", "_stays", "exceptions", "registry", "types"),
+    },
     "rpc": {"exceptions", "protobuf_table", "registry"},
     "service": {
-        *("_core", "_process", "config", "directory", "discovery"),
+        *("_core", "_process", "_stays", "config", "directory", "discovery"),
         *("exceptions", "registry", "routing", "types"),
     },
     "metrics": {
@@ -45,14 +49,14 @@ PYTHON_ARROWS: dict[str, set[str]] = {
         *("rpc", "service", "types"),
     },
     "server": {
-        *("_core", "config", "discovery", "exceptions", "metrics"),
+        *("_core", "_stays", "config", "discovery", "exceptions", "metrics"),
         *("registry", "routing", "service", "types"),
     },
     "cli": {
         *("config", "demo", "directory", "discovery", "endpoint"),
         *("exceptions", "routing", "server"),
     },
-    "testing": {"_process", "exceptions"},
+    "testing": {"_process", "_stays", "exceptions"},
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, Self
 
 from kvcache._process import Home
+from kvcache._stays import Stays
 from kvcache.directory import Directory
 from kvcache.discovery.follower import StreamFollower
 from kvcache.exceptions import ConfigError, ConfigFault, KvCacheError
@@ -60,11 +61,13 @@ class IndexUnavailableError(KvCacheError):
     """There is no index to ask; the message says why, in words a person can act on."""
 
 
-class Service:
+class Service(Stays):
     """Owns directory, registry and discovery from start to `close`. Thread-safe, as they are.
 
     In a forked child every question raises `KvCacheError`, and `close` does nothing.
     """
+
+    _stays = "it has threads and sockets: start one from the same configuration"
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kvcache._core import token_count as count_tokens
 from kvcache._process import Home
+from kvcache._stays import Stays
 from kvcache.exceptions import ClosedError, NoInstanceError
 from kvcache.routing.base import Accounting
 from kvcache.routing.cache_aware import CacheAware
@@ -46,7 +47,7 @@ class Source(Protocol):
         ...
 
 
-class Router:
+class Router(Stays):
     """Chooses the prefill and the decode instance of each request. Thread-safe; no call waits for anything.
 
     It serves the process that made it: in a forked child every method raises `KvCacheError`.
@@ -55,6 +56,8 @@ class Router:
     only counted. A policy that accounts is told of requests by `begin`, `first_token`, `token`, `finish` and `cancel`,
     which do nothing for others.
     """
+
+    _stays = "it chooses by a directory and a registry of its own process: make one there"
 
     def __init__(
         self,

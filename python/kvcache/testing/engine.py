@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from kvcache._process import Home
+from kvcache._stays import Stays
 from kvcache.exceptions import ClosedError, WaitTimeoutError
 from kvcache.testing.block_cache import BlockCache
 from kvcache.testing.faults import Batch, Faults, Replay, Snapshot
@@ -43,7 +44,7 @@ class _HomeLock(threading.Condition):
         return super().__enter__()
 
 
-class SimulatedEngine:
+class SimulatedEngine(Stays):
     """A publisher of KV-cache events that evicts, offloads, restarts and can misbehave.
 
     Use it as a context manager, or call `start` and `close`. Every method may be called from any
@@ -53,6 +54,8 @@ class SimulatedEngine:
     It runs in the process that started it: in a forked child its methods raise `KvCacheError`, and
     `close` does nothing.
     """
+
+    _stays = "it has a thread and sockets: make one with the same arguments, and connect to its endpoints"
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ use kvcache_core::hash::{BlockKeys, Conversation};
 use pyo3::prelude::*;
 
 use crate::block_keys::{PyBlockKeys, block_spec};
+use crate::reduce::{Reduced, reduced};
 use crate::tokens::TokenIds;
 
 /// A prompt that grows: what a next turn appends is hashed, and nothing twice.
@@ -97,6 +98,16 @@ impl PyConversation {
         }
     }
 
+    /// A copy goes its own way.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let conversation = self.read(Conversation::clone);
+        let tail = conversation.tail().to_vec();
+        let keys = PyBlockKeys {
+            keys: conversation.keys().clone(),
+        };
+        reduced(py, "_conversation", (keys, tail))
+    }
+
     fn __repr__(&self) -> String {
         self.read(|conversation| {
             let spec = conversation.keys().spec();
@@ -107,5 +118,14 @@ impl PyConversation {
                 conversation.token_count()
             )
         })
+    }
+}
+
+/// Takes a `Conversation` up in another process.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "converted from a list")]
+pub(crate) fn _conversation(keys: &PyBlockKeys, tail: Vec<u32>) -> PyConversation {
+    PyConversation {
+        conversation: RwLock::new(Conversation::resume(keys.keys.clone(), &tail)),
     }
 }

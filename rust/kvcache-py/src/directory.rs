@@ -16,6 +16,7 @@ use crate::errors;
 use crate::matches::PyMatches;
 use crate::process::Process;
 use crate::prompt::ask;
+use crate::reduce::stays;
 use crate::stream_names::StreamNames;
 use crate::stream_spec::PyStreamSpec;
 
@@ -178,6 +179,11 @@ impl PyDirectory {
         if self.process.is_current() {
             py.detach(|| self.directory.close());
         }
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let why = "it has threads and connections: start one from the same configuration";
+        Err(stays(slf, why))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {

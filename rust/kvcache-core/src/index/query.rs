@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::row::Row;
+use super::row::{Member, Row};
 use super::slot_map::SlotMap;
 use super::tally::{Count, Tally};
 use super::trie::{Prompt, Trie, Walk};
@@ -13,7 +13,7 @@ use super::view::{Sequences, ViewStats};
 use crate::model::{BlockSpec, Sequence};
 
 /// What one stream holds of a prompt (spec: query).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Hit {
     /// Whether the stream has a published view; without one it holds nothing.
     pub synchronized: bool,
@@ -39,6 +39,19 @@ pub struct Matches {
 }
 
 impl Matches {
+    /// An answer that was made elsewhere: a stream, why it was not synchronized, and what it held, in the order of the
+    /// answer. `None` for more tokens than an answer can hold.
+    #[must_use]
+    pub fn shown(hits: impl IntoIterator<Item = (Member, Arc<str>, Hit)>) -> Option<Self> {
+        let shown = hits
+            .into_iter()
+            .map(|(member, error, hit)| Some((row(member, error, hit), count(hit)?)));
+        let (rows, counts): (Vec<Row>, Vec<Count>) =
+            shown.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+        let rows = (!rows.is_empty()).then(|| rows.into());
+        Some(Self { rows, counts })
+    }
+
     /// Streams.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -107,6 +120,24 @@ impl Matches {
             counts,
         }
     }
+}
+
+/// The inverse of [`hit`], with [`count`].
+fn row(member: Member, error: Arc<str>, hit: Hit) -> Row {
+    let stats = hit
+        .synchronized
+        .then(|| ViewStats::elsewhere(hit.device_blocks, hit.host_blocks));
+    Row::shown(member, error, hit.sequence, stats)
+}
+
+fn count(hit: Hit) -> Option<Count> {
+    let mut count = Count::new(hit.sequence.unwrap_or(Sequence::END));
+    count.host_only = u32::try_from(hit.host_only_hit_tokens).ok()?;
+    let depth = hit
+        .device_hit_tokens
+        .checked_add(hit.host_only_hit_tokens)?;
+    count.depth = u32::try_from(depth).ok()?;
+    Some(count)
 }
 
 fn hit(row: &Row, count: Count) -> Hit {
