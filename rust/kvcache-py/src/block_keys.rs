@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::gil;
 use crate::reduce::{Reduced, reduced};
 use crate::tokens::TokenIds;
 
@@ -116,8 +117,9 @@ pub(crate) fn block_keys(
 ) -> PyResult<PyBlockKeys> {
     let spec = block_spec(block_size, hash_seed)?;
     let tokens = TokenIds::extract(token_ids)?;
+    let enough = tokens.is_enough_work();
     let tokens = tokens.as_slice();
     Ok(PyBlockKeys {
-        keys: py.detach(|| BlockKeys::compute(tokens, spec)),
+        keys: gil::free_while(py, enough, || BlockKeys::compute(tokens, spec)),
     })
 }

@@ -6,6 +6,7 @@ use kvcache_core::hash::{BlockKeys, Conversation};
 use pyo3::prelude::*;
 
 use crate::block_keys::{PyBlockKeys, block_spec};
+use crate::gil;
 use crate::reduce::{Reduced, reduced};
 use crate::tokens::TokenIds;
 
@@ -24,9 +25,16 @@ impl PyConversation {
         py: Python<'_>,
         by_keys: impl FnOnce(&BlockKeys) -> T + Send,
     ) -> (T, usize) {
-        py.detach(|| {
-            self.read(|conversation| (by_keys(conversation.keys()), conversation.token_count()))
-        })
+        let ask = |conversation: &Conversation| {
+            (by_keys(conversation.keys()), conversation.token_count())
+        };
+        if let Ok(conversation) = self.conversation.try_read()
+            && conversation.keys().len() < gil::ENOUGH
+        {
+            return ask(&conversation);
+        }
+        // Also where another thread is extending it: whoever waits for a lock gives the GIL up.
+        gil::free_while(py, true, || self.read(ask))
     }
 
     fn read<T>(&self, read: impl FnOnce(&Conversation) -> T) -> T {
@@ -79,8 +87,13 @@ impl PyConversation {
     /// Appends tokens. Raises `TokenIdsError`, and appends nothing then.
     fn extend(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<()> {
         let tokens = TokenIds::extract(token_ids)?;
+        let enough = tokens.is_enough_work();
         let tokens = tokens.as_slice();
-        py.detach(|| {
+        if !enough && let Ok(mut conversation) = self.conversation.try_write() {
+            conversation.extend(tokens);
+            return Ok(());
+        }
+        gil::free_while(py, true, || {
             self.write(|conversation| conversation.extend(tokens));
         });
         Ok(())

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::errors;
+use crate::gil;
 use crate::matches::PyMatches;
 use crate::process::Process;
 use crate::prompt::ask;
@@ -102,7 +103,7 @@ impl PyDirectory {
     /// Answers a request body `{"token_ids":[…]}` with the response body. Raises `RequestError`.
     fn query_json<'py>(&self, py: Python<'py>, body: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
         self.check_process()?;
-        let answer = py.detach(|| {
+        let answer = gil::free_while(py, body.len() >= gil::ENOUGH, || {
             let request = QueryRequest::parse(body).map_err(|error| errors::request(&error))?;
             let matches = self
                 .directory

@@ -7,6 +7,7 @@ mod candidate_costs;
 mod conversation;
 mod directory;
 mod errors;
+mod gil;
 mod matches;
 mod prefix_index;
 mod process;
@@ -45,6 +46,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::gil::find_out(module.py())?;
         crate::process::count_forks(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
