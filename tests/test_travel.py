@@ -356,16 +356,24 @@ def test_no_value_holds_what_does_not_travel() -> None:
     assert named == []
 
 
-def refuse(_: int) -> NoReturn:
-    raise kvcache.ConfigError(FAULTS)
+def refuse(kind: type[kvcache.KvCacheError]) -> NoReturn:
+    error = SAMPLES[kind]()
+    raise error
 
 
-def test_a_pool_gives_the_error_back() -> None:
+@pytest.mark.parametrize(
+    "kind", [kvcache.ConfigError, kvcache.RequestError, kvcache.NoInstanceError]
+)
+def test_a_pool_gives_the_error_back(kind: type[kvcache.KvCacheError]) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        answer = pool.map_async(refuse, [1])
-        with pytest.raises(kvcache.ConfigError) as caught:
+        answer = pool.map_async(refuse, [kind])
+        with pytest.raises(kind) as caught:
             answer.get(DEADLINE_S)
-    assert caught.value.faults == FAULTS
+    expected = SAMPLES[kind]()
+    assert str(caught.value) == str(expected)
+    assert vars(caught.value).keys() >= vars(expected).keys()
+    for name, value in vars(expected).items():
+        assert getattr(caught.value, name) == value
 
 
 def test_configurations_are_values() -> None:

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 
 /// Token ids in a buffer, blocks hashed before, or bytes of a body: 1 to 5 µs of work. Two threads with prompts of 8,192
-/// tokens ask 1.6 times as much as one, and 0.95 times as much when neither gives the GIL up (`bench/threads.py`).
+/// tokens ask 1.5 times as much as one, and 0.95 times as much when neither gives the GIL up (`bench/threads.py`).
 pub(crate) const ENOUGH: usize = 4096;
 
 /// Token ids that were an object each: 50 µs of work and more.
