@@ -1,4 +1,4 @@
-"""What is promised beside what was measured: figures of `core/`, `threads.py` and `http_query.py` as one table."""
+"""What is promised beside what was measured: figures of `core/`, `threads.py`, `sleeper.py` and `http_query.py` as one table."""
 
 from __future__ import annotations
 
@@ -87,6 +87,16 @@ GOALS = (
         1.8,
         more_is_better=True,
         beside=(Beside("two processes", "processes_ratio"),),
+    ),
+    Goal(
+        "sleeper beside queries",
+        "lateness of a thread beside one that queries, p99, switch intervals",
+        "intervals",
+        3,
+        beside=(
+            Beside("beside Python alone", "python_intervals"),
+            Beside("longest, ms", "longest_ms"),
+        ),
     ),
     Goal(
         "many streams, from tokens", "many streams, from tokens, times 8", "ratio", 1.4, beside=MANY

@@ -31,7 +31,7 @@ ENTRY_SWEEP = (10_000, 125_000, 1_000_000, 8_000_000, 30_000_000)
 LARGE = 8_000_000
 SWEEP_CONTESTANTS = "kvcache,dynamo-compressed,smg-chain"
 CORE_MEASURES = ("wire", "decoding", "snapshot", "beside", "streams", "memory")
-PYTHON_GOALS = ("threads.py", "http_query.py", "discovery.py", "routing.py")
+PYTHON_GOALS = ("threads.py", "sleeper.py", "http_query.py", "discovery.py", "routing.py")
 VARIANTS = ("shared", "private-wires", "nothing-shared", "one-block")
 
 

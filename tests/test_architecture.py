@@ -22,22 +22,27 @@ RUST_ARROWS: dict[str, set[str]] = {
 }
 
 PYTHON_ARROWS: dict[str, set[str]] = {
-    "exceptions": set(),
+    "_frozen": set(),
+    "_process": {"exceptions"},
+    "_stays": set(),
+    "exceptions": {"_frozen"},
     "types": set(),
     "endpoint": set(),
     "protobuf_table": set(),
     "config": {"exceptions", "endpoint"},
     "stream_log": {"_core", "types"},
     "directory": {"_core", "config", "exceptions", "stream_log"},
-    "registry": {"endpoint", "exceptions"},
+    "registry": {"_frozen", "_stays", "endpoint", "exceptions"},
     "discovery": {
-        *("_core", "config", "endpoint", "exceptions"),
+        *("_core", "_frozen", "_process", "config", "endpoint", "exceptions"),
         *("protobuf_table", "registry", "rpc"),
     },
-    "routing": {"_core", "exceptions", "registry", "types"},
+    "routing": {
+        *("_core", "_frozen", "_process", "_stays", "exceptions", "registry", "types"),
+    },
     "rpc": {"exceptions", "protobuf_table", "registry"},
     "service": {
-        *("_core", "config", "directory", "discovery"),
+        *("_core", "_process", "_stays", "config", "directory", "discovery"),
         *("exceptions", "registry", "routing", "types"),
     },
     "metrics": {
@@ -45,14 +50,15 @@ PYTHON_ARROWS: dict[str, set[str]] = {
         *("rpc", "service", "types"),
     },
     "server": {
-        *("_core", "config", "discovery", "exceptions", "metrics"),
-        *("registry", "routing", "service", "types"),
+        *("_core", "_stays", "config", "discovery", "exceptions", "metrics"),
+        *("registry", "routing", "service", "snapshot_size", "types"),
     },
     "cli": {
         *("config", "demo", "directory", "discovery", "endpoint"),
-        *("exceptions", "routing", "server"),
+        *("exceptions", "routing", "server", "snapshot_size"),
     },
-    "testing": {"exceptions"},
+    "snapshot_size": {"config"},
+    "testing": {"_process", "_stays", "exceptions"},
 }
 
 

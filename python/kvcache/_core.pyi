@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Self, final, overload
+from typing import ClassVar, Self, final, overload
 
 from typing_extensions import disjoint_base
 
@@ -19,6 +19,11 @@ __all__ = [
     "StreamJournal",
     "StreamSpec",
     "__version__",
+    "_block_keys",
+    "_candidate_costs",
+    "_conversation",
+    "_match",
+    "_matches",
     "block_keys",
     "parse_route_request",
     "refuse_encoding",
@@ -60,10 +65,16 @@ class StreamSpec:
     @property
     def identity(self) -> str | None:
         """Which process this is; streams with another identity are other streams (see `Directory.set_streams`)."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
 
 @final
 class Match:
-    """What one stream holds of a prompt (spec: query). Token counts are multiples of the block size."""
+    """What one stream holds of a prompt (spec: query). Token counts are multiples of the block size.
+
+    A value: it compares by all that it shows, and can be pickled and copied.
+    """
 
     @property
     def instance_name(self) -> str: ...
@@ -88,6 +99,8 @@ class Match:
     def host_blocks(self) -> int: ...
     @property
     def error(self) -> str: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
 class Matches(Sequence[Match]):
@@ -95,6 +108,8 @@ class Matches(Sequence[Match]):
 
     The same without an object a stream: arrays of one element a stream in the same order, read-only one-dimensional
     memoryviews, which `numpy.asarray` takes without a copy. They keep what they show for as long as they are held.
+
+    Can be pickled and copied; equal when all matches are. Not hashable: how many blocks a stream has goes on changing.
     """
 
     @property
@@ -131,6 +146,8 @@ class Matches(Sequence[Match]):
     @overload
     def __getitem__(self, index: slice, /) -> list[Match]: ...
     def __iter__(self) -> Iterator[Match]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
 
 @final
 class CandidateCosts:
@@ -174,6 +191,8 @@ class BlockKeys:
     def content_keys(self) -> bytes:
         """16 little-endian bytes a block: XXH3-128 of the parent's content key and the block hash."""
     def __len__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
 class Conversation:
@@ -182,6 +201,8 @@ class Conversation:
     Can be asked about wherever `BlockKeys` can. Keeps 32 bytes a full block, and the tokens of the last, partial one.
     Thread-safe: a query sees the tokens before an `extend` or after it, never a part of them; two threads that extend
     one conversation do so one after the other, in an order that is up to them.
+
+    Can be pickled and copied: a copy goes its own way, as a branch of the dialogue does.
     """
 
     def __new__(cls, block_size: int = 128, *, hash_seed: int = 1024) -> Self:
@@ -204,6 +225,18 @@ class Conversation:
     def block_keys(self) -> BlockKeys:
         """The keys of the full blocks so far, equal to `block_keys` of all tokens; later turns do not change them."""
 
+# What pickled and copied values are made of.
+
+def _block_keys(block_size: int, hash_seed: int, block_hashes: bytes) -> BlockKeys: ...
+def _candidate_costs(
+    places: Sequence[Sequence[int]],
+    base_costs: Sequence[float],
+    miss_weight: float,
+    host_hit_weight: float,
+) -> CandidateCosts: ...
+def _conversation(keys: BlockKeys, tail: Sequence[int]) -> Conversation: ...
+def _match(shown: tuple[object, ...]) -> Match: ...
+def _matches(token_count: int, shown: Sequence[tuple[object, ...]]) -> Matches: ...
 def parse_route_request(body: bytes) -> tuple[bytes, str | None, bool]:
     """The token ids (little-endian uint32), the request id and whether to explain, of a request body. Raises `RequestError`."""
 
@@ -218,9 +251,10 @@ def token_count(token_ids: TokenIds | BlockKeys | Conversation) -> int:
 
 @disjoint_base
 class PrefixIndex:
-    """The index alone, without network.
+    """The index alone, without network. It can be neither pickled nor copied: `TypeError` says what to do instead.
 
-    Thread-safe; queries release the GIL and never wait for writers.
+    Thread-safe; queries never wait for writers. They release the GIL, once, from 4,096 tokens in a buffer or 4,096 blocks
+    on, and from 131,072 tokens in a list on; shorter ones keep it, as to release it would cost other threads more.
     """
 
     def __new__(
@@ -262,7 +296,11 @@ class StreamJournal:
 
 @disjoint_base
 class Directory:
-    """Follows streams and answers queries. Subclassed by `kvcache.Directory`, which takes a configuration."""
+    """Follows streams and answers queries. Subclassed by `kvcache.Directory`, which takes a configuration.
+
+    It serves the process that started it: in a forked child every method raises `KvCacheError`, `closed` is true, and
+    `close` does nothing.
+    """
 
     def __new__(
         cls,

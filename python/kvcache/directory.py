@@ -32,6 +32,9 @@ class Directory(_core.Directory):
     does that as instances come and go. Streams that are lost and return are logged by
     `kvcache.streams`.
 
+    Serves the process that started it: in a forked child every method raises `KvCacheError`, and
+    `close` does nothing.
+
     Raises `ConfigError` for what the core refuses; `OSError` when there are no threads.
     """
 

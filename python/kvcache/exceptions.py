@@ -13,8 +13,9 @@ KvCacheError
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from kvcache._frozen import FrozenMapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,18 @@ __all__ = [
 
 class KvCacheError(Exception):
     """Base of everything that kvcache raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is made anew from its arguments, which here are its message alone.
+        return _raised_elsewhere, (type(self), self.args, self.__dict__)
+
+
+def _raised_elsewhere(
+    kind: type[KvCacheError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> KvCacheError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,7 @@ class NoInstanceError(KvCacheError):
     """No instance can serve a request now; `excluded` has the reason of each, by name."""
 
     def __init__(self, excluded: Mapping[str, str]) -> None:
-        self.excluded: Mapping[str, str] = MappingProxyType(dict(excluded))
+        self.excluded: Mapping[str, str] = FrozenMapping(dict(excluded))
         super().__init__(f"no instance can serve: {_reasons(self.excluded)}")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, Self
 
+from kvcache._process import Home
+from kvcache._stays import Stays
 from kvcache.directory import Directory
 from kvcache.discovery.follower import StreamFollower
 from kvcache.exceptions import ConfigError, ConfigFault, KvCacheError
@@ -59,8 +61,13 @@ class IndexUnavailableError(KvCacheError):
     """There is no index to ask; the message says why, in words a person can act on."""
 
 
-class Service:
-    """Owns directory, registry and discovery from start to `close`. Thread-safe, as they are."""
+class Service(Stays):
+    """Owns directory, registry and discovery from start to `close`. Thread-safe, as they are.
+
+    In a forked child every question raises `KvCacheError`, and `close` does nothing.
+    """
+
+    _stays = "it has threads and sockets: start one from the same configuration"
 
     def __init__(
         self,
@@ -72,6 +79,7 @@ class Service:
         policy: Policy | None = None,
         shadow_policy: Policy | None = None,
     ) -> None:
+        self._home = Home("Service")
         self._directory = directory
         self.registry = registry or Registry()
         """The instances; empty without etcd."""
@@ -121,21 +129,27 @@ class Service:
 
     @property
     def closed(self) -> bool:
-        """Whether the service was shut down."""
+        """Whether the service was shut down; true in a forked child, where nothing of it runs."""
+        if self._home.is_elsewhere:
+            return True
         return self._directory is not None and self._directory.closed
 
     def query_json(self, body: bytes) -> bytes:
         """Answers a query body. Raises `RequestError`, `IndexUnavailableError`, `ClosedError`."""
+        self._home.check()
         if self._directory is None:
             raise IndexUnavailableError(_NO_CONFIGURATION)
         return self._directory.query_json(body)
 
     def streams(self) -> list[StreamStatus]:
         """The state of every stream; empty when the index is disabled."""
+        self._home.check()
         return [] if self._directory is None else self._directory.streams()
 
     def close(self) -> None:
         """Stops following; within three seconds. A second call does nothing."""
+        if self._home.is_elsewhere:
+            return
         if self.discovery is not None:
             # First: it must not find the directory closed.
             self.discovery.close()
@@ -143,6 +157,7 @@ class Service:
             self._directory.close()
 
     def __enter__(self) -> Self:
+        self._home.check()
         return self
 
     def __exit__(

@@ -12,6 +12,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
+from kvcache._process import Home
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import TypeAlias
@@ -33,6 +35,7 @@ class Background:
     """
 
     def __init__(self, name: str, main: _Coroutine, end: _Coroutine) -> None:
+        self._home = Home("Background")
         self._main = main
         self._end = end
         self._stopped = asyncio.Event()
@@ -49,7 +52,12 @@ class Background:
             raise
 
     def close(self, timeout_s: float) -> bool:
-        """Cancel `main` and wait until it has ended; False if it has not within `timeout_s`."""
+        """Cancel `main` and wait until it has ended; False if it has not within `timeout_s`.
+
+        Does nothing in a forked child, where the thread is not, and the loop's sockets are the parent's.
+        """
+        if self._home.is_elsewhere:
+            return True
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(timeout_s)

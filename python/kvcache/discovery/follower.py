@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kvcache._core import StreamSpec
+from kvcache._frozen import FrozenMapping
 from kvcache.discovery.plan import Plan, plan, shape_of
 from kvcache.registry.shown import shown_name
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("kvcache.discovery")
 _MAX_NAMED: Final = 128
 """Lines of one refresh. A fleet far over `max_streams` is named in full by status and metrics alone."""
 
-_NOTHING = Plan((), MappingProxyType({}), MappingProxyType({}))
+_NOTHING = Plan((), FrozenMapping({}), FrozenMapping({}))
 
 
 class StreamSet(Protocol):

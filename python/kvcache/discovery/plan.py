@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from kvcache._frozen import FrozenMapping
 from kvcache.endpoint import MAX_PORT, Endpoint, parse_endpoint
 from kvcache.registry.model import InstanceType, Role
 from kvcache.registry.shown import shown_name
@@ -64,7 +64,7 @@ class Plan:
             return self
         return Plan(
             streams=tuple(one for one in self.streams if one.instance_name not in refused),
-            exclusions=MappingProxyType(dict(sorted({**self.exclusions, **refused}.items()))),
+            exclusions=FrozenMapping(dict(sorted({**self.exclusions, **refused}.items()))),
             unsubscribed=self.unsubscribed,
         )
 
@@ -116,8 +116,8 @@ def plan(snapshot: RegistrySnapshot, config: DiscoveryConfig, max_streams: int) 
     streams = _take(wanted, addresses, exclusions, config, max_streams)
     return Plan(
         streams=tuple(streams),
-        exclusions=MappingProxyType(dict(sorted(exclusions.items()))),
-        unsubscribed=MappingProxyType(unsubscribed),
+        exclusions=FrozenMapping(dict(sorted(exclusions.items()))),
+        unsubscribed=FrozenMapping(unsubscribed),
     )
 
 

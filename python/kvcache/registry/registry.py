@@ -13,6 +13,7 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kvcache._stays import Stays
 from kvcache.registry.counts import EventKind, RegistryCounts
 from kvcache.registry.loads import Loads
 from kvcache.registry.model import Instance, LoadReport, Role, State
@@ -68,8 +69,10 @@ class Probe(NamedTuple):
     generation: int
 
 
-class Registry:
+class Registry(Stays):
     """The instances, their states, roles and loads. `clock` gives seconds and never goes back."""
+
+    _stays = "it is told by its own process of what changes: pass on its snapshot, or feed another"
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from kvcache._frozen import FrozenMapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ class SnapshotCache:
     """
 
     def __init__(self) -> None:
-        self._last = RegistrySnapshot(0, MappingProxyType({}))
+        self._last = RegistrySnapshot(0, FrozenMapping({}))
         self._rows: dict[str, Instance] = {}
         self._marked: set[str] = set()
         self.current: RegistrySnapshot | None = self._last
@@ -63,7 +64,7 @@ class SnapshotCache:
             rows = dict(sorted(rows.items()))
         if changed:
             self._rows = rows
-            self._last = RegistrySnapshot(self._last.version + 1, MappingProxyType(rows))
+            self._last = RegistrySnapshot(self._last.version + 1, FrozenMapping(rows))
         self._marked.clear()
         self.current = self._last
         return self._last

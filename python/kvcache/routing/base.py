@@ -7,7 +7,6 @@ nobody asks about costs microseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -18,6 +17,8 @@ from typing import (
     TypeAlias,
     runtime_checkable,
 )
+
+from kvcache._frozen import FrozenMapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +111,7 @@ class Choice(NamedTuple):
     """Whatever the policy needs to explain its choice later; must not change any more."""
 
 
-_NO_EXTRA: Final[Mapping[str, float]] = MappingProxyType({})
+_NO_EXTRA: Final[Mapping[str, float]] = FrozenMapping({})
 
 
 class Terms(NamedTuple):

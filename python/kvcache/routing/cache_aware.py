@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kvcache._core import CandidateCosts
+from kvcache._stays import Stays
 from kvcache.exceptions import ConfigError, ConfigFault
 from kvcache.routing.base import Choice, Explanation
 from kvcache.routing.inflight import Inflight, Sent, with_sent
@@ -36,11 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["CacheAware"]
 
 
-class CacheAware:
+class CacheAware(Stays):
     """CAR: `prefill_lambda * (1 - kv_hit_ratio) + (1 - prefill_lambda) * queue_cost`.
 
     Thread-safe. Raises `ConfigError` for a weight that is no number of 0 to 1. One object for one router.
     """
+
+    _stays = "it keeps count of whose turn it is for its threads: make one with the same weights"
 
     name: Final = "CAR"
     needs_load: Final = True

@@ -7,10 +7,10 @@ still be chosen: a doubt about the cache never costs an instance its requests.
 from __future__ import annotations
 
 import math
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kvcache._core import CandidateCosts
+from kvcache._frozen import FrozenMapping
 from kvcache.registry.loads import HEARTBEAT_FIRST_S
 from kvcache.registry.model import Role
 from kvcache.routing.base import Candidate, Candidates
@@ -68,8 +68,8 @@ def candidates_of(
         prefill_names=tuple(prefill),
         decode_names=tuple(decode),
         places=tuple(places),
-        no_hits=MappingProxyType(no_hits),
-        excluded=MappingProxyType(dict(sorted(excluded.items()))),
+        no_hits=FrozenMapping(no_hits),
+        excluded=FrozenMapping(dict(sorted(excluded.items()))),
         held=CandidateCosts(places, [0.0] * len(places), miss_weight=0.0, host_hit_weight=1.0),
         ignored_ranks=_ignored_ranks(snapshot, ranks),
     )

@@ -6,7 +6,7 @@ Holds what the choice rested on, none of which changes any more, and no tokens.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache.routing.base import Terms
 
@@ -18,12 +18,21 @@ if TYPE_CHECKING:
 __all__ = ["Decision"]
 
 
+class _PolicyName(NamedTuple):
+    """All that is left of a policy in another process."""
+
+    name: str
+
+
 class Decision:
-    """One choice. What explains it costs nothing until it is read."""
+    """One choice. What explains it costs nothing until it is read.
+
+    It can be pickled and copied; that works out what explains it.
+    """
 
     def __init__(  # noqa: PLR0917 - made for every request, and by the router alone
         self,
-        policy: Policy,
+        policy: Policy | _PolicyName,
         candidates: Candidates,
         token_count: int,
         matches: Matches | None,
@@ -79,7 +88,9 @@ class Decision:
     @cached_property
     def explanation(self) -> Explanation:
         """Everything about it, in the policy's own terms."""
-        return self._policy.explain(self._candidates, self.token_count, self._matches, self.choice)
+        # What comes from another process was explained there, and does not get here.
+        policy: Policy = self._policy  # type: ignore[assignment]
+        return policy.explain(self._candidates, self.token_count, self._matches, self.choice)
 
     @property
     def candidates(self) -> tuple[Terms, ...]:
@@ -143,6 +154,11 @@ class Decision:
             "turning_points": [point._asdict() for point in self.turning_points],
             "candidates": [_terms(one) for one in self.candidates],
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With its explanation in place of the policy, which has locks, and of the answer that it was made of."""
+        worked_out = {"explanation": self.explanation, "_hit_tokens": self._hit_tokens}
+        return self.__dict__ | worked_out | {"_policy": _PolicyName(self.policy), "_matches": None}
 
     def __repr__(self) -> str:
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kvcache._stays import Stays
 from kvcache.routing.base import Choice, Explanation
 from kvcache.routing.reuse import reuses
 from kvcache.routing.rotation import Rotation
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["RoundRobin"]
 
 
-class RoundRobin:
+class RoundRobin(Stays):
     """RR: prefill and decode candidates in turn, whatever their loads and caches. Thread-safe."""
+
+    _stays = "it keeps count of whose turn it is for its threads: make another"
 
     name: Final = "RR"
     needs_load: Final = False

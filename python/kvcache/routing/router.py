@@ -14,6 +14,8 @@ from time import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kvcache._core import token_count as count_tokens
+from kvcache._process import Home
+from kvcache._stays import Stays
 from kvcache.exceptions import ClosedError, NoInstanceError
 from kvcache.routing.base import Accounting, AccountingCounted
 from kvcache.routing.cache_aware import CacheAware
@@ -46,13 +48,17 @@ class Source(Protocol):
         ...
 
 
-class Router:
+class Router(Stays):
     """Chooses the prefill and the decode instance of each request. Thread-safe; no call waits for anything.
+
+    It serves the process that made it: in a forked child every method raises `KvCacheError`.
 
     Without a directory, or when it is closed, every hit is 0 and it still chooses. `shadow_policy` chooses too, and is
     only counted. A policy that accounts is told of requests by `begin`, `first_token`, `token`, `finish` and `cancel`,
     which do nothing for others.
     """
+
+    _stays = "it chooses by a directory and a registry of its own process: make one there"
 
     def __init__(
         self,
@@ -63,6 +69,7 @@ class Router:
         shadow_policy: Policy | None = None,
         decisions_kept: int = DECISIONS_KEPT,
     ) -> None:
+        self._home = Home("Router")
         self._directory = directory
         self._registry = registry
         self._policy: Policy = CacheAware() if policy is None else policy
@@ -93,6 +100,7 @@ class Router:
         With `explain` the decision's candidates include those that could not be chosen. Raises `TokenIdsError`;
         `NoInstanceError` when nothing can serve; `ValueError` for keys that no stream names its blocks by.
         """
+        self._home.check()
         directory = self._directory
         matches: Matches | None = None
         if directory is not None:
@@ -151,6 +159,7 @@ class Router:
         Returns whether the policy accounts for it: not for an id that is not among the decisions
         kept, and not for a request whose end was told before.
         """
+        self._home.check()
         if self._accounting is None:
             return False
         decision = self.decision(request) if isinstance(request, str) else request
@@ -158,34 +167,41 @@ class Router:
 
     def first_token(self, request_id: str) -> bool:
         """A request's prefill is done; whether the policy knew it, and not this, as with all that follow."""
+        self._home.check()
         return self._accounting is not None and self._accounting.first_token(request_id)
 
     def token(self, request_id: str) -> bool:
         """A request generated one more token."""
+        self._home.check()
         return self._accounting is not None and self._accounting.token(request_id)
 
     def finish(self, request_id: str) -> bool:
         """A request is done."""
+        self._home.check()
         return self._accounting is not None and self._accounting.finish(request_id)
 
     def cancel(self, request_id: str) -> bool:
         """A request ended without being done, wherever it was."""
+        self._home.check()
         return self._accounting is not None and self._accounting.cancel(request_id)
 
     # --- what was decided ---------------------------------------------------------------------------
 
     def decisions(self) -> list[Decision]:
         """The last ones, oldest first."""
+        self._home.check()
         # A copy at once: other threads go on appending.
         return list(self._decisions.copy())
 
     def decision(self, request_id: str) -> Decision | None:
         """The last one of a request, if it is still kept."""
+        self._home.check()
         found = (one for one in reversed(self._decisions.copy()) if one.request_id == request_id)
         return next(found, None)
 
     def counts(self) -> RouterCounts:
         """Totals since the start, for metrics; a copy."""
+        self._home.check()
         with self._lock:
             totals, no_instance = replace(self._totals), self._no_instance
         return RouterCounts(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kvcache._frozen import FrozenMapping
+from kvcache._stays import Stays
 from kvcache.exceptions import ConfigError, ConfigFault
 from kvcache.registry.model import InstanceType, Role
 from kvcache.routing.accounting import SILENCE_S, Accounts
@@ -62,13 +63,15 @@ class _Prepared(NamedTuple):
     decodes: list[tuple[Account, Predictor]]
 
 
-class SloAware:
+class SloAware(Stays):
     """SLO_AWARE. Thread-safe.
 
     A request that was begun, and of which nothing was told for `silence_s` seconds, counts no more.
     `clock` gives seconds and never goes back. Raises `ConfigError` for a target that is no positive
     number of milliseconds.
     """
+
+    _stays = "it accounts for the requests of one router: make one with the same targets"
 
     name: Final = "SLO_AWARE"
     needs_load: Final = False
@@ -342,7 +345,7 @@ def _tpot_ms(account: Account, predictor: Predictor, token_count: int) -> float:
 
 def _with_extra(terms: Terms, name: str) -> Terms:
     """The same, with the score under its own name as well."""
-    return terms._replace(extra=MappingProxyType({name: terms.score or 0.0}))
+    return terms._replace(extra=FrozenMapping({name: terms.score or 0.0}))
 
 
 def _prefill_decided_by(candidates: Candidates, choice: Choice) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import httpx
 
+from kvcache._stays import Stays
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -25,8 +27,10 @@ class ServiceError(Exception):
     """The service was not reached, or refused; the message says why on one line."""
 
 
-class Client:
+class Client(Stays):
     """Asks one service; a context manager. Each call is one request; raises `ServiceError`."""
+
+    _stays = "it has connections: make one with the same URL"
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self._url = url

@@ -11,6 +11,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+from kvcache._process import Home
+from kvcache._stays import Stays
 from kvcache.exceptions import ClosedError, WaitTimeoutError
 from kvcache.testing.block_cache import BlockCache
 from kvcache.testing.faults import Batch, Faults, Replay, Snapshot
@@ -31,13 +33,30 @@ _CLOSE_LINGER_MS = 500
 _REBIND_TIMEOUT_S = 5.0
 
 
-class SimulatedEngine:
+class _HomeLock(threading.Condition):
+    """Refuses in a child of the engine's process: who held it when the process forked never lets go there."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__(threading.Lock())
+        self._home = home
+
+    def __enter__(self) -> bool:
+        self._home.check()
+        return super().__enter__()
+
+
+class SimulatedEngine(Stays):
     """A publisher of KV-cache events that evicts, offloads, restarts and can misbehave.
 
     Use it as a context manager, or call `start` and `close`. Every method may be called from any
     thread. Sequences: the first batch carries `first_sequence`; the watermark of a snapshot is the
     last sequence published, 0 when there is none (spec: a stream's life).
+
+    It runs in the process that started it: in a forked child its methods raise `KvCacheError`, and
+    `close` does nothing.
     """
+
+    _stays = "it has a thread and sockets: make one with the same arguments, and connect to its endpoints"
 
     def __init__(
         self,
@@ -71,16 +90,17 @@ class SimulatedEngine:
             host_blocks=host_blocks,
             hash_seed=hash_seed,
         )
+        self._home = Home("SimulatedEngine", settled=False)
         # Guards everything below. The publisher's thread takes it to answer a request, so nobody
         # may join that thread while holding it.
-        self._lock = threading.Condition()
+        self._lock = _HomeLock(self._home)
         self._cache = self._new_cache()
         self._next_sequence = first_sequence
         self._held: list[tuple[bytes, Replay]] = []
         self._snapshot_requests = 0
         self._publisher: Publisher | None = None
         # Only one thread at a time starts, restarts or closes; taken before `_lock`.
-        self._lifecycle = threading.Lock()
+        self._lifecycle = _HomeLock(self._home)
 
     def start(self) -> Self:
         """Bind the sockets. Raises `zmq.ZMQError` when a port is taken."""
@@ -90,6 +110,8 @@ class SimulatedEngine:
 
     def close(self) -> None:
         """Close the sockets, after at most half a second for unsent messages."""
+        if self._home.is_elsewhere:
+            return
         with self._lifecycle:
             self._stop(_CLOSE_LINGER_MS)
 
@@ -275,6 +297,7 @@ class SimulatedEngine:
             self._publisher = Publisher(
                 *self._endpoints, self._answer, bind_timeout_s=bind_timeout_s
             )
+            self._home.settle()
             self._endpoints = (self._publisher.endpoint, self._publisher.replay_endpoint)
 
     def _stop(self, linger_ms: int) -> None:
@@ -283,8 +306,10 @@ class SimulatedEngine:
             self._held.clear()
         if publisher is not None:
             publisher.stop(linger_ms)
+            self._home.leave()
 
     def _running(self) -> Publisher:
+        self._home.check()
         publisher = self._publisher
         if publisher is None:
             msg = f"the simulated engine is not running: {self.instance_name}"

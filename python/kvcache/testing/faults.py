@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
+from kvcache._stays import Stays
 from kvcache.testing.wire import (
     Event,
     batch_payload,
@@ -134,8 +135,10 @@ class _Queue(Generic[_Fault]):
         return len(self._armed)
 
 
-class Faults:
+class Faults(Stays):
     """The switches of one engine; all may be set at any time, from any thread."""
+
+    _stays = "it is the switches of one engine, shared by threads: arm those of the other"
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

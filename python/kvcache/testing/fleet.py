@@ -8,6 +8,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
+from kvcache._stays import Stays
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["SimulatedFleet"]
 
 
-class SimulatedFleet:
+class SimulatedFleet(Stays):
     """A context manager over engines; when one cannot start, the others are closed again."""
+
+    _stays = "its engines have threads and sockets: make one of engines made there"
 
     def __init__(self, engines: Iterable[SimulatedEngine]) -> None:
         self.engines = list(engines)

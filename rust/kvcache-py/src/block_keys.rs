@@ -3,15 +3,18 @@
 use std::num::NonZeroU32;
 
 use kvcache_core::hash::BlockKeys;
-use kvcache_core::model::BlockSpec;
+use kvcache_core::model::{BlockHash, BlockSpec};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::gil;
+use crate::reduce::{Reduced, reduced};
 use crate::tokens::TokenIds;
 
 /// A prompt's full blocks, hashed once (spec: content keys).
-#[pyclass(frozen, name = "BlockKeys", module = "kvcache._core")]
+#[derive(PartialEq, Eq, Hash)]
+#[pyclass(frozen, eq, hash, name = "BlockKeys", module = "kvcache._core")]
 pub(crate) struct PyBlockKeys {
     pub(crate) keys: BlockKeys,
 }
@@ -53,6 +56,31 @@ impl PyBlockKeys {
     fn __len__(&self) -> usize {
         self.keys.len()
     }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let args = (self.block_size(), self.hash_seed(), self.block_hashes(py)?);
+        reduced(py, "_block_keys", args)
+    }
+}
+
+/// What `BlockKeys` is made of in another process; the content keys follow from the hashes.
+#[pyfunction]
+pub(crate) fn _block_keys(
+    block_size: u32,
+    hash_seed: u64,
+    block_hashes: &[u8],
+) -> PyResult<PyBlockKeys> {
+    let spec = block_spec(block_size, hash_seed)?;
+    let (hashes, rest) = block_hashes.as_chunks::<16>();
+    if !rest.is_empty() {
+        return Err(PyValueError::new_err("a block hash has 16 bytes"));
+    }
+    let hashes = hashes
+        .iter()
+        .map(|bytes| BlockHash(u128::from_le_bytes(*bytes)));
+    Ok(PyBlockKeys {
+        keys: BlockKeys::from_block_hashes(spec, hashes.collect()),
+    })
 }
 
 fn little_endian(
@@ -89,8 +117,9 @@ pub(crate) fn block_keys(
 ) -> PyResult<PyBlockKeys> {
     let spec = block_spec(block_size, hash_seed)?;
     let tokens = TokenIds::extract(token_ids)?;
+    let enough = tokens.is_enough_work();
     let tokens = tokens.as_slice();
     Ok(PyBlockKeys {
-        keys: py.detach(|| BlockKeys::compute(tokens, spec)),
+        keys: gil::free_while(py, enough, || BlockKeys::compute(tokens, spec)),
     })
 }

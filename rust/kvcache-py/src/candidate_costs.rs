@@ -5,6 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::matches::PyMatches;
+use crate::reduce::{Reduced, reduced};
 
 /// Candidates, and what each costs: `miss_weight * (1 - ratio) + base`.
 #[pyclass(frozen, name = "CandidateCosts", module = "kvcache._core")]
@@ -46,9 +47,33 @@ impl PyCandidateCosts {
         (found.candidates, found.hit_tokens, found.best_hit_tokens)
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let candidates = self.costs.candidates();
+        let (places, base_costs): (Vec<Vec<usize>>, Vec<f64>) = candidates
+            .map(|(places, base)| (places.to_vec(), base))
+            .unzip();
+        let weights = (self.costs.miss_weight(), self.costs.host_hit_weight());
+        reduced(
+            py,
+            "_candidate_costs",
+            (places, base_costs, weights.0, weights.1),
+        )
+    }
+
     fn __len__(&self) -> usize {
         self.costs.len()
     }
+}
+
+/// Makes `CandidateCosts` in another process.
+#[pyfunction]
+pub(crate) fn _candidate_costs(
+    places: Vec<Vec<usize>>,
+    base_costs: Vec<f64>,
+    miss_weight: f64,
+    host_hit_weight: f64,
+) -> PyResult<PyCandidateCosts> {
+    PyCandidateCosts::new(places, base_costs, miss_weight, host_hit_weight)
 }
 
 fn unequal(candidates: usize, base_costs: usize) -> PyErr {

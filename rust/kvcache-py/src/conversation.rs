@@ -6,6 +6,8 @@ use kvcache_core::hash::{BlockKeys, Conversation};
 use pyo3::prelude::*;
 
 use crate::block_keys::{PyBlockKeys, block_spec};
+use crate::gil;
+use crate::reduce::{Reduced, reduced};
 use crate::tokens::TokenIds;
 
 /// A prompt that grows: what a next turn appends is hashed, and nothing twice.
@@ -23,9 +25,16 @@ impl PyConversation {
         py: Python<'_>,
         by_keys: impl FnOnce(&BlockKeys) -> T + Send,
     ) -> (T, usize) {
-        py.detach(|| {
-            self.read(|conversation| (by_keys(conversation.keys()), conversation.token_count()))
-        })
+        let ask = |conversation: &Conversation| {
+            (by_keys(conversation.keys()), conversation.token_count())
+        };
+        if let Ok(conversation) = self.conversation.try_read()
+            && conversation.keys().len() < gil::ENOUGH
+        {
+            return ask(&conversation);
+        }
+        // Also where another thread is extending it: whoever waits for a lock gives the GIL up.
+        gil::free_while(py, true, || self.read(ask))
     }
 
     fn read<T>(&self, read: impl FnOnce(&Conversation) -> T) -> T {
@@ -78,8 +87,13 @@ impl PyConversation {
     /// Appends tokens. Raises `TokenIdsError`, and appends nothing then.
     fn extend(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<()> {
         let tokens = TokenIds::extract(token_ids)?;
+        let enough = tokens.is_enough_work();
         let tokens = tokens.as_slice();
-        py.detach(|| {
+        if !enough && let Ok(mut conversation) = self.conversation.try_write() {
+            conversation.extend(tokens);
+            return Ok(());
+        }
+        gil::free_while(py, true, || {
             self.write(|conversation| conversation.extend(tokens));
         });
         Ok(())
@@ -97,6 +111,16 @@ impl PyConversation {
         }
     }
 
+    /// A copy goes its own way.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let conversation = self.read(Conversation::clone);
+        let tail = conversation.tail().to_vec();
+        let keys = PyBlockKeys {
+            keys: conversation.keys().clone(),
+        };
+        reduced(py, "_conversation", (keys, tail))
+    }
+
     fn __repr__(&self) -> String {
         self.read(|conversation| {
             let spec = conversation.keys().spec();
@@ -107,5 +131,14 @@ impl PyConversation {
                 conversation.token_count()
             )
         })
+    }
+}
+
+/// Takes a `Conversation` up in another process.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "converted from a list")]
+pub(crate) fn _conversation(keys: &PyBlockKeys, tail: Vec<u32>) -> PyConversation {
+    PyConversation {
+        conversation: RwLock::new(Conversation::resume(keys.keys.clone(), &tail)),
     }
 }

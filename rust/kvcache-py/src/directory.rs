@@ -1,5 +1,7 @@
 //! `Directory`.
 
+use std::mem;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvcache_core::directory::{
@@ -11,8 +13,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::errors;
+use crate::gil;
 use crate::matches::PyMatches;
+use crate::process::Process;
 use crate::prompt::ask;
+use crate::reduce::stays;
 use crate::stream_journal::PyStreamJournal;
 use crate::stream_names::StreamNames;
 use crate::stream_spec::PyStreamSpec;
@@ -23,8 +28,26 @@ const WAIT_SLICE: Duration = Duration::from_millis(50);
 /// Follows streams and answers queries.
 #[pyclass(frozen, subclass, name = "Directory", module = "kvcache._core")]
 pub(crate) struct PyDirectory {
-    directory: Directory,
+    /// Shared with nobody, so that a child can keep it from being destroyed.
+    directory: Arc<Directory>,
     names: StreamNames,
+    process: Process,
+}
+
+impl PyDirectory {
+    /// Raises `KvCacheError` in a child, where the views never move again and a lock may be held for ever.
+    fn check_process(&self) -> PyResult<()> {
+        self.process.check("Directory")
+    }
+}
+
+impl Drop for PyDirectory {
+    fn drop(&mut self) {
+        if !self.process.is_current() {
+            // Its threads cannot be joined here, and its sockets are the parent's.
+            mem::forget(self.directory.clone());
+        }
+    }
 }
 
 #[pymethods]
@@ -59,13 +82,15 @@ impl PyDirectory {
             .detach(|| Directory::start(specs, limits))
             .map_err(|error| errors::directory(&error))?;
         Ok(Self {
-            directory,
+            directory: Arc::new(directory),
             names: StreamNames::default(),
+            process: Process::current(),
         })
     }
 
     /// Who holds how much of a prompt. Raises `TokenIdsError`, `ClosedError`.
     fn query(&self, py: Python<'_>, token_ids: &Bound<'_, PyAny>) -> PyResult<PyMatches> {
+        self.check_process()?;
         let (matches, token_count) = ask(
             py,
             token_ids,
@@ -78,7 +103,8 @@ impl PyDirectory {
 
     /// Answers a request body `{"token_ids":[…]}` with the response body. Raises `RequestError`.
     fn query_json<'py>(&self, py: Python<'py>, body: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        let answer = py.detach(|| {
+        self.check_process()?;
+        let answer = gil::free_while(py, body.len() >= gil::ENOUGH, || {
             let request = QueryRequest::parse(body).map_err(|error| errors::request(&error))?;
             let matches = self
                 .directory
@@ -95,6 +121,7 @@ impl PyDirectory {
         py: Python<'_>,
         streams: &Bound<'_, PyAny>,
     ) -> PyResult<(usize, usize, usize)> {
+        self.check_process()?;
         let specs = specs(streams)?;
         let changes = py
             .detach(|| self.directory.set_streams(specs))
@@ -104,6 +131,7 @@ impl PyDirectory {
 
     /// State of every stream (see `kvcache.types.StreamStatus`).
     fn streams<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.check_process()?;
         let infos = py
             .detach(|| self.directory.streams())
             .map_err(|error| errors::directory(&error))?;
@@ -121,6 +149,8 @@ impl PyDirectory {
         let timeout = crate::timeout::timeout(timeout)?;
         let start = Instant::now();
         loop {
+            // Each time: a signal's handler may fork.
+            self.check_process()?;
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             let slice = left.map_or(WAIT_SLICE, |left| left.min(WAIT_SLICE));
             let done = py.detach(|| self.directory.wait_synchronized_slice(slice));
@@ -147,18 +177,27 @@ impl PyDirectory {
         PyStreamJournal::new(self.directory.journal())
     }
 
+    /// True in a child as well, where nothing of it runs.
     #[getter]
     fn closed(&self) -> bool {
-        self.directory.is_closed()
+        !self.process.is_current() || self.directory.is_closed()
     }
 
-    /// Stops every task and thread; under a second. A second call does nothing.
+    /// Stops every task and thread; under a second. A second call does nothing, nor does one in a child.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.directory.close());
+        if self.process.is_current() {
+            py.detach(|| self.directory.close());
+        }
     }
 
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let why = "it has threads and connections: start one from the same configuration";
+        Err(stays(slf, why))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().check_process()?;
+        Ok(slf)
     }
 
     #[pyo3(signature = (exc_type, exc_value, traceback, /))]

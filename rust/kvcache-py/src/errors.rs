@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 
 mod exceptions {
     pyo3::import_exception!(kvcache.exceptions, ClosedError);
+    pyo3::import_exception!(kvcache.exceptions, KvCacheError);
     pyo3::import_exception!(kvcache.exceptions, RequestError);
     pyo3::import_exception!(kvcache.exceptions, StoreError);
     pyo3::import_exception!(kvcache.exceptions, TokenIdsError);
@@ -25,6 +26,13 @@ pub(crate) fn directory(error: &DirectoryError) -> PyErr {
         | DirectoryError::TooManySpecs
         | DirectoryError::DuplicateStream(_) => PyValueError::new_err(text),
     }
+}
+
+/// The words are those of `kvcache._process.Home`.
+pub(crate) fn forked(what: &str) -> PyErr {
+    exceptions::KvCacheError::new_err(format!(
+        "this {what} was started in another process, and its threads do not exist in this one: start it after the fork"
+    ))
 }
 
 pub(crate) fn index(error: &IndexError) -> PyErr {

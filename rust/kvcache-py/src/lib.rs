@@ -7,9 +7,12 @@ mod candidate_costs;
 mod conversation;
 mod directory;
 mod errors;
+mod gil;
 mod matches;
 mod prefix_index;
+mod process;
 mod prompt;
+mod reduce;
 mod route_request;
 mod stream_journal;
 mod stream_names;
@@ -25,15 +28,15 @@ mod _core {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
-    use crate::block_keys::{PyBlockKeys, block_keys};
+    use crate::block_keys::{_block_keys, PyBlockKeys, block_keys};
     #[pymodule_export]
-    use crate::candidate_costs::PyCandidateCosts;
+    use crate::candidate_costs::{_candidate_costs, PyCandidateCosts};
     #[pymodule_export]
-    use crate::conversation::PyConversation;
+    use crate::conversation::{_conversation, PyConversation};
     #[pymodule_export]
     use crate::directory::PyDirectory;
     #[pymodule_export]
-    use crate::matches::{PyMatch, PyMatches};
+    use crate::matches::{_match, _matches, PyMatch, PyMatches};
     #[pymodule_export]
     use crate::prefix_index::PyPrefixIndex;
     #[pymodule_export]
@@ -47,6 +50,8 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::gil::find_out(module.py())?;
+        crate::process::count_forks(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

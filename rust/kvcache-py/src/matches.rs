@@ -1,20 +1,122 @@
 //! `Matches`, and the `Match` that it builds when one is asked for.
 
+use std::hash::{Hash, Hasher};
+
 use bytemuck::NoUninit;
-use kvcache_core::index::{Hit, Matches, Row};
-use kvcache_core::model::Sequence;
-use pyo3::exceptions::PyIndexError;
+use kvcache_core::index::{Hit, Matches, Member, Row};
+use kvcache_core::model::{Sequence, StreamKey};
+use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice, PyTuple};
 
+use crate::reduce::{Reduced, reduced};
 use crate::stream_names::StreamNames;
 
 /// What one stream holds of a prompt (spec: query).
-#[pyclass(frozen, name = "Match", module = "kvcache._core")]
+#[pyclass(frozen, eq, hash, name = "Match", module = "kvcache._core")]
 pub(crate) struct PyMatch {
     row: Row,
     hit: Hit,
+}
+
+/// All that a match shows, in the order of its arguments in another process.
+type Shown<'a> = (
+    &'a str,
+    u32,
+    Option<&'a str>,
+    &'a str,
+    (bool, Option<u64>, u64, u64, u64, u64),
+);
+
+impl PyMatch {
+    fn shown(&self) -> Shown<'_> {
+        let hit = &self.hit;
+        (
+            self.instance_name(),
+            self.dp_rank(),
+            self.identity(),
+            self.error(),
+            (
+                hit.synchronized,
+                self.sequence(),
+                hit.device_hit_tokens,
+                hit.host_only_hit_tokens,
+                hit.device_blocks,
+                hit.host_blocks,
+            ),
+        )
+    }
+}
+
+impl PartialEq for PyMatch {
+    fn eq(&self, other: &Self) -> bool {
+        self.shown() == other.shown()
+    }
+}
+
+impl Eq for PyMatch {}
+
+impl Hash for PyMatch {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.shown().hash(state);
+    }
+}
+
+/// A match in another process.
+type Told = (
+    String,
+    u32,
+    Option<String>,
+    String,
+    (bool, Option<u64>, u64, u64, u64, u64),
+);
+
+fn told(matches: Vec<Told>) -> PyResult<Matches> {
+    let hits = matches
+        .into_iter()
+        .map(|(name, rank, identity, error, hit)| {
+            let (synchronized, sequence, device_hit_tokens, host_only_hit_tokens, ..) = hit;
+            let (.., device_blocks, host_blocks) = hit;
+            let key = StreamKey::new(&name, rank);
+            let hit = Hit {
+                synchronized,
+                sequence: sequence.map(Sequence),
+                device_hit_tokens,
+                host_only_hit_tokens,
+                device_blocks,
+                host_blocks,
+            };
+            (
+                Member::new(key, identity.map(Into::into)),
+                error.into(),
+                hit,
+            )
+        });
+    Matches::shown(hits).ok_or_else(|| PyValueError::new_err("more tokens than an answer can hold"))
+}
+
+/// Makes a `Match` in another process.
+#[pyfunction]
+pub(crate) fn _match(shown: Told) -> PyResult<PyMatch> {
+    let matches = told(vec![shown])?;
+    let (row, hit) = matches
+        .get(0)
+        .ok_or_else(|| PyValueError::new_err("a match is of a stream"))?;
+    Ok(PyMatch {
+        row: row.clone(),
+        hit,
+    })
+}
+
+/// Makes `Matches` in another process.
+#[pyfunction]
+pub(crate) fn _matches(token_count: usize, shown: Vec<Told>) -> PyResult<PyMatches> {
+    Ok(PyMatches {
+        matches: told(shown)?,
+        token_count,
+        names: StreamNames::default(),
+    })
 }
 
 #[pymethods]
@@ -62,6 +164,10 @@ impl PyMatch {
     #[getter]
     fn error(&self) -> &str {
         self.row.error()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduced(py, "_match", (self.shown(),))
     }
 
     fn __repr__(&self) -> String {
@@ -215,6 +321,20 @@ impl PyMatches {
             .filter_map(|index| self.get(index))
             .collect();
         Ok(PyList::new(py, items)?.try_iter()?.into_any().unbind())
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.token_count == other.token_count
+            && self.matches.len() == other.matches.len()
+            && (0..self.matches.len()).all(|index| self.get(index) == other.get(index))
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let all: Vec<PyMatch> = (0..self.matches.len())
+            .filter_map(|index| self.get(index))
+            .collect();
+        let shown: Vec<Shown<'_>> = all.iter().map(PyMatch::shown).collect();
+        reduced(py, "_matches", (self.token_count, shown))
     }
 
     fn __repr__(&self) -> String {

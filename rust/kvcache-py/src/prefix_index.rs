@@ -12,6 +12,7 @@ use crate::block_keys::block_spec;
 use crate::errors;
 use crate::matches::PyMatches;
 use crate::prompt::ask;
+use crate::reduce::stays;
 use crate::stream_names::StreamNames;
 use crate::tokens::TokenIds;
 
@@ -174,6 +175,11 @@ impl PyPrefixIndex {
             drop(writer);
         });
         Ok(())
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let why = "it is memory that its threads share: store the same blocks in another";
+        Err(stays(slf, why))
     }
 
     /// Who holds how much of a prompt, given as token ids, `BlockKeys` or a `Conversation`.

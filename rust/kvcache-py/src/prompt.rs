@@ -1,12 +1,13 @@
 //! What can be asked about: token ids, blocks hashed once, or a conversation.
 //!
-//! The GIL is free while the index is asked, however short that is: no thread waits for another's query.
+//! Short queries keep the GIL (see [`crate::gil`]).
 
 use kvcache_core::hash::BlockKeys;
 use pyo3::prelude::*;
 
 use crate::block_keys::PyBlockKeys;
 use crate::conversation::PyConversation;
+use crate::gil;
 use crate::tokens::TokenIds;
 
 /// Hands `prompt` over as what it is; returns the answer, and how many tokens it has. Raises `TokenIdsError`.
@@ -18,14 +19,18 @@ pub(crate) fn ask<T: Send>(
 ) -> PyResult<(T, usize)> {
     if let Ok(keys) = prompt.cast_exact::<PyBlockKeys>() {
         let keys = &keys.get().keys;
-        return Ok((py.detach(|| by_keys(keys)), keyed_tokens(keys)));
+        let enough = keys.len() >= gil::ENOUGH;
+        let answer = gil::free_while(py, enough, || by_keys(keys));
+        return Ok((answer, keyed_tokens(keys)));
     }
     if let Ok(conversation) = prompt.cast_exact::<PyConversation>() {
         return Ok(conversation.get().ask(py, by_keys));
     }
     let tokens = TokenIds::extract(prompt)?;
+    let enough = tokens.is_enough_work();
     let tokens = tokens.as_slice();
-    Ok((py.detach(|| by_tokens(tokens)), tokens.len()))
+    let answer = gil::free_while(py, enough, || by_tokens(tokens));
+    Ok((answer, tokens.len()))
 }
 
 /// Tokens of a prompt as a query takes it; of `BlockKeys` those of its full blocks. Raises `TokenIdsError`.

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors;
+use crate::gil;
 
 /// The token ids (little-endian uint32), the request id and whether to explain, of a body. Raises `RequestError`.
 #[pyfunction]
@@ -12,7 +13,7 @@ pub(crate) fn parse_route_request<'py>(
     py: Python<'py>,
     body: &[u8],
 ) -> PyResult<(Bound<'py, PyBytes>, Option<String>, bool)> {
-    let parsed = py.detach(|| RouteRequest::parse(body));
+    let parsed = gil::free_while(py, body.len() >= gil::ENOUGH, || RouteRequest::parse(body));
     let request = parsed.map_err(|error| errors::request(&error))?;
     let token_ids = PyBytes::new_with(py, request.token_ids.len() * 4, |bytes| {
         for (place, token) in bytes.chunks_exact_mut(4).zip(&request.token_ids) {

@@ -5,11 +5,13 @@ use kvcache_core::model::StreamKey;
 use kvcache_core::zmtp::Endpoint;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::block_keys::block_spec;
 
 /// One rank of one instance, to be followed. Endpoints are `tcp://host:port`.
-#[pyclass(frozen, name = "StreamSpec", module = "kvcache._core")]
+#[derive(PartialEq, Eq, Hash)]
+#[pyclass(frozen, eq, hash, name = "StreamSpec", module = "kvcache._core")]
 pub(crate) struct PyStreamSpec {
     pub(crate) spec: StreamSpec,
 }
@@ -72,6 +74,22 @@ impl PyStreamSpec {
     #[getter]
     fn identity(&self) -> Option<&str> {
         self.spec.identity.as_deref()
+    }
+
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        named.set_item("instance_name", self.instance_name())?;
+        named.set_item("endpoint", self.endpoint())?;
+        named.set_item("replay_endpoint", self.replay_endpoint())?;
+        named.set_item("dp_rank", self.dp_rank())?;
+        named.set_item("block_size", self.block_size())?;
+        named.set_item("topic", self.topic())?;
+        named.set_item("hash_seed", self.hash_seed())?;
+        named.set_item("identity", self.identity())?;
+        Ok((PyTuple::empty(py), named))
     }
 
     fn __repr__(&self) -> String {

@@ -13,6 +13,7 @@ use pyo3::types::{
 };
 
 use crate::errors;
+use crate::gil;
 
 /// Token ids, borrowed from what Python gave or owned.
 pub(crate) enum TokenIds<'a> {
@@ -25,6 +26,8 @@ pub(crate) enum TokenIds<'a> {
     /// Little-endian, on a machine that is; checked to be aligned and to come in fours.
     Bytes(PyBuffer<u8>),
     Owned(Vec<u32>),
+    /// Each of which was an object.
+    Objects(Vec<u32>),
 }
 
 impl<'a> TokenIds<'a> {
@@ -57,11 +60,20 @@ impl<'a> TokenIds<'a> {
         }
     }
 
+    /// Whether the GIL is to be given up while they are worked on.
+    pub(crate) fn is_enough_work(&self) -> bool {
+        let enough = match self {
+            Self::Objects(_) => gil::ENOUGH_AFTER_OBJECTS,
+            _ => gil::ENOUGH,
+        };
+        self.as_slice().len() >= enough
+    }
+
     /// The ids. May be called without the GIL.
     pub(crate) fn as_slice(&self) -> &[u32] {
         match self {
             Self::Borrowed(ids) => ids,
-            Self::Owned(ids) => ids,
+            Self::Owned(ids) | Self::Objects(ids) => ids,
             Self::Unsigned(buffer) => in_place(buffer),
             Self::Signed(buffer) => bytemuck::cast_slice(in_place(buffer)),
             Self::Bytes(buffer) => bytemuck::try_cast_slice(in_place(buffer)).unwrap_or(&[]),
@@ -260,7 +272,7 @@ fn from_tuple<'a>(tuple: &Bound<'_, PyTuple>) -> PyResult<TokenIds<'a>> {
             None => return from_items(tuple.iter().map(Ok), tuple.len()),
         }
     }
-    Ok(TokenIds::Owned(ids))
+    Ok(TokenIds::Objects(ids))
 }
 
 /// The value of an `int` in range; `None` for anything else.
@@ -295,7 +307,7 @@ fn from_items<'a, 'py>(
             _ => return Err(out_of_range(ids.len(), item.repr()?)),
         }
     }
-    Ok(TokenIds::Owned(ids))
+    Ok(TokenIds::Objects(ids))
 }
 
 fn out_of_range(index: usize, value: impl std::fmt::Display) -> PyErr {

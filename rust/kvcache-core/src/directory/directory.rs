@@ -19,7 +19,7 @@ use crate::model::{BlockSpec, Limits, StreamKey};
 use crate::stream::{StreamSettings, StreamState};
 
 /// One rank of one instance, to be followed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StreamSpec {
     /// Its name.
     pub key: StreamKey,

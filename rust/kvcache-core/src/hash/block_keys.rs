@@ -7,7 +7,7 @@ use super::Hasher;
 use crate::model::{BlockHash, BlockSpec, ContentKey};
 
 /// The identities of a prompt's full blocks (spec: content keys).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BlockKeys {
     spec: BlockSpec,
     block_hashes: Vec<BlockHash>,
@@ -23,6 +23,18 @@ impl BlockKeys {
             block_hashes: Vec::new(),
             content_keys: Vec::new(),
         }
+    }
+
+    /// The keys of blocks whose own hashes are known.
+    #[must_use]
+    pub fn from_block_hashes(spec: BlockSpec, block_hashes: Vec<BlockHash>) -> Self {
+        let mut keys = Self {
+            spec,
+            block_hashes,
+            content_keys: Vec::new(),
+        };
+        keys.chain(&Hasher::new(spec.hash_seed));
+        keys
     }
 
     /// Hashes the full blocks of `tokens`.
@@ -43,15 +55,21 @@ impl BlockKeys {
             let hasher = Hasher::new(self.spec.hash_seed);
             self.block_hashes.resize(first + blocks, BlockHash(0));
             hasher.blocks(tokens, block_size, &mut self.block_hashes[first..]);
-            let mut parent = self.content_keys.last().copied();
-            let keys = self.block_hashes[first..].iter().map(|hash| {
-                let key = hasher.key(parent, *hash);
-                parent = Some(key);
-                key
-            });
-            self.content_keys.extend(keys);
+            self.chain(&hasher);
         }
         &tokens[blocks * block_size..]
+    }
+
+    /// Makes the content keys of the block hashes that have none yet.
+    fn chain(&mut self, hasher: &Hasher) {
+        let first = self.content_keys.len();
+        let mut parent = self.content_keys.last().copied();
+        let keys = self.block_hashes[first..].iter().map(|hash| {
+            let key = hasher.key(parent, *hash);
+            parent = Some(key);
+            key
+        });
+        self.content_keys.extend(keys);
     }
 
     /// Forgets the blocks from `blocks` on.

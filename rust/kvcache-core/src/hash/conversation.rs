@@ -24,6 +24,23 @@ impl Conversation {
         }
     }
 
+    /// A conversation that has come so far: the keys of its full blocks, and the tokens behind them.
+    #[must_use]
+    pub fn resume(keys: BlockKeys, tail: &[u32]) -> Self {
+        let mut conversation = Self {
+            keys,
+            tail: Vec::new(),
+        };
+        conversation.extend(tail);
+        conversation
+    }
+
+    /// The tokens of the last, partial block.
+    #[must_use]
+    pub fn tail(&self) -> &[u32] {
+        &self.tail
+    }
+
     /// The keys of the full blocks so far.
     #[must_use]
     pub fn keys(&self) -> &BlockKeys {

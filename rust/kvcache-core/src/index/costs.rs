@@ -75,6 +75,29 @@ impl CandidateCosts {
         })
     }
 
+    /// Each candidate's places, and its base cost.
+    pub fn candidates(&self) -> impl Iterator<Item = (&[usize], f64)> {
+        let mut start = 0;
+        let ends = self.groups.ends.iter().zip(&self.base_costs);
+        ends.map(move |(end, base)| {
+            let places = self.groups.places.get(start..*end).unwrap_or_default();
+            start = *end;
+            (places, *base)
+        })
+    }
+
+    /// What it costs to reuse nothing.
+    #[must_use]
+    pub fn miss_weight(&self) -> f64 {
+        self.miss_weight
+    }
+
+    /// What a token in Host memory alone is worth beside one on Device.
+    #[must_use]
+    pub fn host_hit_weight(&self) -> f64 {
+        self.host_hit_weight
+    }
+
     /// Candidates.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -92,10 +115,7 @@ impl CandidateCosts {
     pub fn cheapest(&self, matches: &Matches, prompt_tokens: usize) -> Cheapest {
         let mut found = Cheapest::default();
         let mut lowest = f64::INFINITY;
-        let mut start = 0;
-        for (candidate, (end, base)) in self.groups.ends.iter().zip(&self.base_costs).enumerate() {
-            let places = self.groups.places.get(start..*end).unwrap_or_default();
-            start = *end;
+        for (candidate, (places, base)) in self.candidates().enumerate() {
             let (ratio, hit_tokens) = self.reuse(matches, places, prompt_tokens);
             found.best_hit_tokens = found.best_hit_tokens.max(hit_tokens);
             let cost = self.miss_weight * (1.0 - ratio) + base;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::row::Row;
+use super::row::{Member, Row};
 use super::rows::Rows;
 use super::slot_map::SlotMap;
 use super::tally::{Count, Tally};
@@ -14,7 +14,7 @@ use super::view::{Sequences, ViewStats};
 use crate::model::{BlockSpec, Sequence};
 
 /// What one stream holds of a prompt (spec: query).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Hit {
     /// Whether the stream has a published view; without one it holds nothing.
     pub synchronized: bool,
@@ -41,6 +41,30 @@ pub struct Matches {
 }
 
 impl Matches {
+    /// An answer that was made elsewhere: a stream, why it was not synchronized, and what it held, in the order of the
+    /// answer. `None` for more tokens than an answer can hold.
+    #[must_use]
+    pub fn shown(hits: impl IntoIterator<Item = (Member, Arc<str>, Hit)>) -> Option<Self> {
+        let shown = hits.into_iter().map(|(member, error, hit)| {
+            let sequence = hit.sequence.unwrap_or(Sequence::END);
+            Some((row(member, error, hit), sequence, count(hit)?))
+        });
+        Some(Self::in_order(shown.collect::<Option<_>>()?))
+    }
+
+    /// Rows with what they hold, in the order of the answer.
+    fn in_order(all: Vec<(Row, Sequence, Count)>) -> Self {
+        let sequences = all.iter().map(|(_, sequence, _)| sequence.0);
+        let counts = all.iter().map(|(.., count)| count.0);
+        Self {
+            cells: sequences.chain(counts).collect(),
+            rows: (!all.is_empty()).then(|| {
+                let rows = all.into_iter().map(|(row, ..)| row);
+                Arc::new(Rows::in_order(rows.collect()))
+            }),
+        }
+    }
+
     /// Streams.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -108,15 +132,28 @@ impl Matches {
             .flat_map(|part| (0..part.len()).filter_map(|index| part.parts(index)));
         let mut all: Vec<(&Row, Sequence, Count)> = parts.collect();
         all.sort_by(|a, b| a.0.key().cmp(b.0.key()));
-        let sequences = all.iter().map(|(_, sequence, _)| sequence.0);
-        let counts = all.iter().map(|(.., count)| count.0);
-        Self {
-            cells: sequences.chain(counts).collect(),
-            rows: Some(Arc::new(Rows::in_order(
-                all.iter().map(|(row, ..)| (*row).clone()).collect(),
-            ))),
-        }
+        let all = all.into_iter();
+        Self::in_order(
+            all.map(|(row, sequence, count)| (row.clone(), sequence, count))
+                .collect(),
+        )
     }
+}
+
+/// The inverse of [`hit`], with [`count`].
+fn row(member: Member, error: Arc<str>, hit: Hit) -> Row {
+    let stats = hit
+        .synchronized
+        .then(|| ViewStats::elsewhere(hit.device_blocks, hit.host_blocks));
+    Row::shown(member, error, hit.sequence, stats)
+}
+
+fn count(hit: Hit) -> Option<Count> {
+    let depth = hit
+        .device_hit_tokens
+        .checked_add(hit.host_only_hit_tokens)?;
+    let host_only = u32::try_from(hit.host_only_hit_tokens).ok()?;
+    Some(Count::new(u32::try_from(depth).ok()?, host_only))
 }
 
 fn pair(count: Option<&u64>) -> (u32, u32) {

@@ -9,7 +9,7 @@ use crate::model::{Sequence, StreamKey};
 
 /// A stream for as long as it is followed. The same key followed anew is another member, so that what is left of the
 /// old one can change nothing of the new one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     key: StreamKey,
     identity: Option<Arc<str>>,
@@ -47,6 +47,21 @@ pub struct Row {
 }
 
 impl Row {
+    /// A stream as an answer from elsewhere showed it; `stats` is what its view held then, `None` if it had none.
+    pub(super) fn shown(
+        member: Member,
+        error: Arc<str>,
+        sequence: Option<Sequence>,
+        stats: Option<ViewStats>,
+    ) -> Self {
+        Self {
+            member: Arc::new(member),
+            view: stats.map(Arc::new),
+            last_sequence: sequence,
+            error,
+        }
+    }
+
     /// The stream.
     #[must_use]
     pub fn key(&self) -> &StreamKey {

@@ -8,7 +8,7 @@ use super::view::ViewStats;
 pub(super) struct Rows {
     rows: Box<[Row]>,
     /// By row: the place of its counts.
-    places: Box<[u16]>,
+    places: Box<[u32]>,
 }
 
 impl Rows {
@@ -24,7 +24,7 @@ impl Rows {
 
     /// Each row has its own position for its place.
     pub(super) fn in_order(rows: Vec<Row>) -> Self {
-        let places = (0..=u16::MAX).take(rows.len()).collect();
+        let places = (0..).take(rows.len()).collect();
         Self {
             rows: rows.into(),
             places,
@@ -42,16 +42,19 @@ impl Rows {
     /// Where the counts of the row are.
     #[inline]
     pub(super) fn place(&self, position: usize) -> Option<usize> {
-        self.places.get(position).copied().map(usize::from)
+        self.places
+            .get(position)
+            .copied()
+            .map(|place| place as usize)
     }
 
     /// By row.
     #[inline]
     pub(super) fn places(&self) -> impl ExactSizeIterator<Item = usize> {
-        self.places.iter().copied().map(usize::from)
+        self.places.iter().copied().map(|place| place as usize)
     }
 }
 
-fn slot_number(view: &ViewStats) -> u16 {
+fn slot_number(view: &ViewStats) -> u32 {
     view.slot().number().into()
 }

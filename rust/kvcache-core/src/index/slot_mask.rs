@@ -10,6 +10,8 @@ pub(super) struct Slot(u8);
 impl Slot {
     /// 128 streams and a spare for every second one.
     pub(super) const COUNT: usize = SlotMask::WORDS * 64;
+    /// For what needs one and is in no tree.
+    pub(super) const FIRST: Self = Self(0);
 
     /// Position in arrays of [`Slot::COUNT`].
     pub(super) const fn index(self) -> usize {

@@ -27,6 +27,15 @@ impl ViewStats {
         stats
     }
 
+    /// Of a view that is not of this process.
+    pub(super) fn elsewhere(device_blocks: u64, host_blocks: u64) -> Self {
+        Self {
+            slot: Slot::FIRST,
+            device_blocks: device_blocks.into(),
+            host_blocks: host_blocks.into(),
+        }
+    }
+
     pub(super) fn slot(&self) -> Slot {
         self.slot
     }
