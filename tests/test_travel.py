@@ -30,6 +30,7 @@ from kvcache.routing.slo_aware import SloAware
 from kvcache.rpc.errors import CallError, ErrorCode
 from kvcache.server.client import Client
 from kvcache.service import Service
+from kvcache.stream_log import StreamLog
 from kvcache.testing import BlockCache, Faults, SimulatedEngine, SimulatedFleet
 
 DEADLINE_S = 30.0
@@ -145,12 +146,14 @@ STAY: dict[Any, Callable[[], Any]] = {
     SimulatedEngine: lambda: SimulatedEngine("a"),
     SimulatedFleet: lambda: SimulatedFleet([]),
     SloAware: SloAware,
+    StreamLog: lambda: StreamLog(_core.Directory([]).stream_journal()),
     _core.Directory: lambda: _core.Directory([]),
+    _core.StreamJournal: lambda: _core.Directory([]).stream_journal(),
 }
 
 # Parts of what stays, which make no sense elsewhere and which nobody is handed.
 PARTS = {
-    *("Accounts", "HealthProbe", "Inflight", "Loads", "Publisher", "Rotation"),
+    *("Accounts", "Ends", "HealthProbe", "Inflight", "Loads", "Publisher", "Rotation"),
     *("Shadow", "SnapshotCache", "Told"),
 }
 

@@ -14,6 +14,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from kvcache._stays import Stays
+
 if TYPE_CHECKING:
     from kvcache._core import StreamJournal
     from kvcache.types import StreamTransition
@@ -29,8 +31,10 @@ Closing one takes a second at most.
 """
 
 
-class StreamLog:
+class StreamLog(Stays):
     """Logs what a journal tells until it ends. Raises `OSError` when the system gives no thread."""
+
+    _stays = "it has a thread: a directory makes its own"
 
     def __init__(self, journal: StreamJournal) -> None:
         self._journal = journal

@@ -6,6 +6,8 @@ use kvcache_core::directory::{Change, Journal, Shown, Transition};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use crate::reduce::stays;
+
 /// Reads a directory's journal without holding the directory.
 #[pyclass(frozen, name = "StreamJournal", module = "kvcache._core")]
 pub(crate) struct PyStreamJournal {
@@ -34,6 +36,11 @@ impl PyStreamJournal {
     /// Ends the journal: `wait` returns what is left, and then None.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.journal.close());
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let why = "it is of one directory: ask another for its own";
+        Err(stays(slf, why))
     }
 }
 
