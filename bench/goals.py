@@ -51,7 +51,7 @@ GOALS = (
         "decode and apply",
         "decoding, hashing and indexing, times hashing alone",
         "ratio",
-        2,
+        5,
         beside=(
             Beside("M blocks/s: all", "blocks_per_s", M),
             Beside("decoding", "decoding_blocks_per_s", M),
@@ -66,7 +66,7 @@ GOALS = (
         "first snapshot",
         "longest query meanwhile, times the idle p99",
         "ratio",
-        3,
+        8,
         beside=LONGEST,
     ),
     Goal(
