@@ -1,4 +1,4 @@
-"""What is promised beside what was measured: figures of `core/`, `threads.py`, `sleeper.py` and `http_query.py` as one table."""
+"""Compares what is promised with what was measured: one table of the figures of `core/` and of the Python measures."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ PYTHON_ALONE = "Python alone"
 
 
 def ways() -> dict[str, Callable[[], object]]:
-    """What the other thread does, over and over."""
+    """The other thread does this, over and over."""
     ids = np.random.default_rng(1).integers(0, 151_936, TOKENS, dtype=np.uint32)
     index = kvcache.PrefixIndex(BLOCK_SIZE)
     for stream in range(STREAMS):
@@ -54,7 +54,7 @@ def ways() -> dict[str, Callable[[], object]]:
 
 
 def lateness_s(work: Callable[[], object], sleeps: int) -> tuple[list[float], float]:
-    """Of each sleep beside a thread that works; and how often a second that thread did."""
+    """Measures how late each sleep ends beside a thread that works, and how often a second that works."""
     stop = False
     done = 0
 

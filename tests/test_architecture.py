@@ -30,7 +30,7 @@ PYTHON_ARROWS: dict[str, set[str]] = {
     "endpoint": set(),
     "protobuf_table": set(),
     "config": {"exceptions", "endpoint"},
-    "stream_log": {"_core", "_stays", "types"},
+    "stream_log": {"_core", "_process", "_stays", "types"},
     "directory": {"_core", "config", "exceptions", "stream_log"},
     "registry": {"_frozen", "_stays", "endpoint", "exceptions"},
     "discovery": {

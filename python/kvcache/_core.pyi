@@ -9,6 +9,7 @@ from typing_extensions import disjoint_base
 from kvcache.types import StreamName, StreamStatus, StreamTransition, Tier, TokenIds
 
 __all__ = [
+    "MAX_REQUEST_ID_CHARS",
     "BlockKeys",
     "CandidateCosts",
     "Conversation",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 __version__: str
+MAX_REQUEST_ID_CHARS: int
 
 @final
 class StreamSpec:

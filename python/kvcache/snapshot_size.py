@@ -1,4 +1,4 @@
-"""How many blocks a snapshot may describe within `max_message_bytes`.
+"""Says how many blocks a snapshot may describe within `max_message_bytes`.
 
 A stream that holds more can never synchronize: each of its snapshots is refused for its size. So
 the commands say for which streams the limits are enough, before anything is followed.

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from kvcache._process import Home
 from kvcache._stays import Stays
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class StreamLog(Stays):
 
     def __init__(self, journal: StreamJournal) -> None:
         self._journal = journal
-        self._pid = os.getpid()
+        self._home = Home("StreamLog")
         self._thread = threading.Thread(
             target=_follow, args=(journal,), name="kvcache-streams", daemon=True
         )
@@ -54,7 +54,7 @@ class StreamLog(Stays):
         In a forked child there is none to end.
         """
         # There the journal may be locked for ever.
-        if self._pid != os.getpid():
+        if self._home.is_elsewhere:
             return
         self._journal.close()
         if self._thread is not threading.current_thread():  # a handler may close its directory
@@ -69,11 +69,6 @@ def _end_all() -> None:
     """A thread that wakes while the interpreter goes down would bring it down."""
     for one in list(_running):
         one.end()
-
-
-if hasattr(os, "register_at_fork"):
-    # A child has the objects of these threads, but not the threads.
-    os.register_at_fork(after_in_child=_running.clear)
 
 
 def _follow(journal: StreamJournal) -> None:

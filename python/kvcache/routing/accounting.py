@@ -186,7 +186,7 @@ class Accounts:
             self._leave(request_id)
 
     def take_idle(self) -> list[str]:
-        """Who was left by its last request to decode, since this was last asked."""
+        """Gives the instances that their last request to decode has left since this was last asked."""
         idle = list(self._idle)
         self._idle.clear()
         return idle

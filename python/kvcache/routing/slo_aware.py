@@ -52,7 +52,7 @@ class _Seen(NamedTuple):
     tied: bool
     """Whether several prefill candidates had as little to do."""
     number: int
-    """Of this choice, among all that were made."""
+    """Counts choices: tells this one from others under the same request id."""
 
 
 class _Prepared(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kvcache._core import MAX_REQUEST_ID_CHARS
+
 __all__ = [
     "DESCRIPTION",
     "HEARTBEAT_OPERATION",
@@ -83,7 +85,7 @@ _ROUTE: Final = {
     "required": ["token_ids"],
     "properties": _REQUEST["properties"]
     | {
-        "request_id": {"type": "string", "minLength": 1, "maxLength": 256},
+        "request_id": {"type": "string", "minLength": 1, "maxLength": MAX_REQUEST_ID_CHARS},
         "explain": {"type": "boolean", "description": "show those that cannot be chosen too"},
     },
 }

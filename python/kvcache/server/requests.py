@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
+from kvcache._core import MAX_REQUEST_ID_CHARS
 from kvcache.exceptions import RequestError
 from kvcache.server.body import BodyTooLargeError, ClientGoneError, parse_object, read_body
 from kvcache.server.errors import error_response
@@ -26,7 +27,6 @@ __all__ = ["REQUESTS_PATH", "RequestsRoute"]
 
 REQUESTS_PATH: Final = "/v1/internal/requests"
 _MAX_BODY_BYTES: Final = 4096
-_MAX_REQUEST_ID_CHARS: Final = 256
 
 
 class RequestsRoute:
@@ -62,9 +62,9 @@ class RequestsRoute:
         if unknown := fields.keys() - {"request_id", "event"}:
             raise RequestError("unknown_field", f"unknown field: {ascii(min(unknown))[1:41]}")
         request_id, event = fields.get("request_id"), fields.get("event")
-        # Bounded, as ends are remembered; the same bound as for routing.
-        if not isinstance(request_id, str) or not 0 < len(request_id) <= _MAX_REQUEST_ID_CHARS:
-            reason = f"request_id must be a string of 1 to {_MAX_REQUEST_ID_CHARS} characters"
+        # Bounded, as ends are remembered.
+        if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_CHARS:
+            reason = f"request_id must be a string of 1 to {MAX_REQUEST_ID_CHARS} characters"
             raise RequestError("invalid_request_id", reason)
         if not isinstance(event, str) or event not in self._events:
             raise RequestError("invalid_event", f"event must be one of: {', '.join(self._events)}")

@@ -52,6 +52,10 @@ mod _core {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::gil::find_out(module.py())?;
         crate::process::count_forks(module.py())?;
+        module.add(
+            "MAX_REQUEST_ID_CHARS",
+            kvcache_core::directory::MAX_REQUEST_ID_CHARS,
+        )?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

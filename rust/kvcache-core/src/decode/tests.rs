@@ -162,7 +162,7 @@ fn decode_for(payload: &[u8], expect: xllm::Expectation) -> Result<Batch, Decode
     result
 }
 
-/// The same by [`xllm::Pieces`], put together again.
+/// Decodes by [`xllm::Pieces`] and puts them together again.
 fn in_pieces(payload: &[u8], expect: xllm::Expectation) -> Result<Batch, DecodeError> {
     let (mut whole, mut piece) = (Batch::default(), Batch::default());
     let mut pieces = xllm::Pieces::open(payload, expect)?;
@@ -216,7 +216,7 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 /// From `KVCACHE_SEED`, else by chance; printed, so that a failure can be repeated.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     let given = std::env::var("KVCACHE_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());

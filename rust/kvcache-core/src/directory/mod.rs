@@ -19,4 +19,4 @@ mod stream_views;
 pub use answer::matches_json;
 pub use directory::{Directory, DirectoryError, StreamChanges, StreamInfo, StreamSpec};
 pub use journal::{Change, Entries, Journal, Shown, Transition};
-pub use request::{QueryRequest, RequestError, RouteRequest};
+pub use request::{MAX_REQUEST_ID_CHARS, QueryRequest, RequestError, RouteRequest};

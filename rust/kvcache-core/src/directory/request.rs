@@ -135,7 +135,7 @@ impl RouteRequest {
 }
 
 /// Longer names of requests than this are no names.
-const MAX_REQUEST_ID_CHARS: usize = 256;
+pub const MAX_REQUEST_ID_CHARS: usize = 256;
 
 fn request_id_of(cursor: &mut Cursor<'_>) -> Result<String, RequestError> {
     cursor.space();

@@ -29,7 +29,7 @@ const LONGEST: usize = 5;
 /// Integers that a lane may read: one a byte of a segment, which may begin early and end late.
 const ROOM: usize = SEGMENT + STEPS * LONGEST;
 
-/// What each lane has read; the order of the lanes is that of the integers.
+/// Holds what each lane has read; the order of the lanes is that of the integers.
 pub(super) struct Lanes([[u32; ROOM]; LANES]);
 
 impl Default for Lanes {

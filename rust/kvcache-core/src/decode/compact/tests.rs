@@ -1,15 +1,7 @@
 //! Reading in groups and lanes against reading one by one.
 
 use super::*;
-
-fn seed() -> u64 {
-    let given = std::env::var("KVCACHE_SEED").ok();
-    let seed = given
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(|| fastrand::u64(..));
-    println!("KVCACHE_SEED={seed}");
-    seed
-}
+use crate::decode::tests::seed;
 
 fn encode(out: &mut Vec<u8>, id: u32) {
     let [_, _, high, low] = id.to_be_bytes();
