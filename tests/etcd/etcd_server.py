@@ -23,10 +23,19 @@ def program(name: str) -> str:
     return path
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """Below the ephemeral ports, from which a reconnecting client could connect to itself."""
+    """Returns a free port, and each port once: its server listens only some time later.
+
+    It lies below the ephemeral ports, from which a reconnecting client could connect to itself.
+    """
     while True:
         port = random.randrange(20_000, 32_000)
+        if port in _given:
+            continue
+        _given.add(port)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
