@@ -2,24 +2,27 @@
 
     python bench/threads.py [SECONDS A ROUND]
 
-Two processes are measured beside: what two cores can do at most, while whatever else runs on them.
+Two measures stand beside. Two processes show what the cores give. `hashlib.sha1`, over as many bytes
+as take the time of a query, shows what the interpreter gives to calls of that length: it releases
+the lock too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import statistics
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import kvcache
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -27,6 +30,8 @@ TOKENS, PROMPTS, STREAMS = 8192, 64, 8
 ROUNDS = 24
 PROCESS_ROUNDS = 4
 """As they cost a second to start."""
+RELEASES_FROM = 2048
+"""Bytes from which `hashlib` releases the lock."""
 
 
 def filled(block_size: int) -> tuple[kvcache.PrefixIndex, list[npt.NDArray[np.uint32]]]:
@@ -49,27 +54,30 @@ def asked(block_size: int, seconds: float, begin: Callable[[], object], first: i
 
 
 def ask(index: kvcache.PrefixIndex, prompts: list[npt.NDArray[np.uint32]], until: float) -> int:
-    query, count = index.query, 0
+    """Returns how many prompts were queried until then."""
+    return repeat(index.query, prompts, until)
+
+
+def repeat(call: Callable[[Any], object], arguments: Sequence[object], until: float) -> int:
+    """Calls with each argument in turn until then, and returns how often."""
+    count = 0
     while time.perf_counter() < until:
-        for prompt in prompts:
-            query(prompt)
-        count += len(prompts)
+        for argument in arguments:
+            call(argument)
+        count += len(arguments)
     return count
 
 
 def by_threads(
-    index: kvcache.PrefixIndex,
-    prompts: list[npt.NDArray[np.uint32]],
-    threads: int,
-    seconds: float,
+    call: Callable[[Any], object], arguments: Sequence[object], threads: int, seconds: float
 ) -> float:
-    """Queries a second of all threads together."""
+    """Returns the calls a second of all threads together."""
     counts = [0] * threads
     until = time.perf_counter() + seconds
 
     def work(number: int) -> None:
-        first = number * PROMPTS // threads
-        counts[number] = ask(index, prompts[first:] + prompts[:first], until)
+        first = number * len(arguments) // threads
+        counts[number] = repeat(call, [*arguments[first:], *arguments[:first]], until)
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
     started = time.perf_counter()
@@ -78,6 +86,16 @@ def by_threads(
     for worker in workers:
         worker.join()
     return sum(counts) / (time.perf_counter() - started)
+
+
+def hashed_in(seconds: float) -> bytes:
+    """Returns as many zeros as `sha1` hashes in that time, found by halving the error ten times."""
+    size = 1 << 14
+    for _ in range(10):
+        data = bytes(size)
+        took = 1 / by_threads(hashlib.sha1, [data] * PROMPTS, 1, 0.02)
+        size = max(RELEASES_FROM, int(size * (1 + seconds / took) / 2))
+    return bytes(size)
 
 
 def by_processes(block_size: int, processes: int, seconds: float) -> float:
@@ -104,10 +122,14 @@ def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 0.2
     for block_size in (16, 128):
         index, prompts = filled(block_size)
-        one, two, alone, both = [], [], [], []
+        one, two, alone, both, hash_one, hash_two = [], [], [], [], [], []
+        query_s = 1 / by_threads(index.query, prompts, 1, seconds)
+        hashed = [hashed_in(query_s)] * PROMPTS
         for round_ in range(ROUNDS):
-            one.append(by_threads(index, prompts, 1, seconds))
-            two.append(by_threads(index, prompts, 2, seconds))
+            one.append(by_threads(index.query, prompts, 1, seconds))
+            two.append(by_threads(index.query, prompts, 2, seconds))
+            hash_one.append(by_threads(hashlib.sha1, hashed, 1, seconds))
+            hash_two.append(by_threads(hashlib.sha1, hashed, 2, seconds))
             if round_ % (ROUNDS // PROCESS_ROUNDS) == 0:
                 alone.append(by_processes(block_size, 1, seconds))
                 both.append(by_processes(block_size, 2, seconds))
@@ -123,6 +145,8 @@ def main() -> None:
             "ratio": max(two) / max(one),
             "median_ratio": statistics.median(b / a for a, b in zip(one, two, strict=True)),
             "processes_ratio": max(both) / max(alone),
+            "hashlib_ratio": max(hash_two) / max(hash_one),
+            "hashlib_per_s": max(hash_one),
         }
         print(json.dumps(figures))
 
